@@ -108,8 +108,9 @@ def site_of(
 
 
 def _titles(entry: Any, **fields: str) -> dict[str, str]:
-    """Titles of what speaks for fields of an entry, by the names that equations have for them."""
-    found = {name: entry.metadata.source_of(field) for name, field in fields.items()}
+    """Titles of what speaks for fields of an entry that have a value, by the names that equations have for them."""
+    known = {name: field for name, field in fields.items() if getattr(entry, field) is not None}
+    found = {name: entry.metadata.source_of(field) for name, field in known.items()}
     return {name: source.title for name, source in found.items() if source is not None}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from time import perf_counter
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -34,6 +35,8 @@ _TOLD = (
 
 _answers: dict[tuple[str, bool], Answer | InputError] = {}
 """Answers, or why there is none, by document and with equations or without: a curve asks for both again and again."""
+_took: dict[tuple[str, bool], float] = {}
+"""Seconds that each took, which say of one that is kept how long one beside it will take."""
 
 
 def _key(document: Document, equations: bool = False) -> tuple[str, bool]:
@@ -45,12 +48,15 @@ def answer_of(document: Document, equations: bool = False) -> Answer:
     key = _key(document, equations)
     if key not in _answers:
         if len(_answers) >= _KEPT:
-            del _answers[next(iter(_answers))]
+            for kept in (_answers, _took):
+                del kept[next(iter(kept))]
+        began = perf_counter()
         try:
             with nullcontext() if equations else numbers_alone():
                 _answers[key] = answer_to(plan_of(document), change=False)
         except InputError as error:
             _answers[key] = error
+        _took[key] = perf_counter() - began
     found = _answers[key]
     if isinstance(found, InputError):
         raise found.with_traceback(None)
@@ -65,6 +71,7 @@ def known(document: Document) -> bool:
 def forget() -> None:
     """Compute answers anew: a name may mean another model now."""
     _answers.clear()
+    _took.clear()
 
 
 @offer
@@ -75,7 +82,7 @@ def evaluate(plan: Document) -> Document:
 
 @offer
 def at_once(plan: Document) -> Document:
-    """What a page shows first of an answer: words, gauges, the bar of time, and what the controls should show."""
+    """What a page shows first of an answer: words, gauges, the bar of time, what the controls should show, and the milliseconds that it took."""
     answer = answer_of(plan)
     chosen = chosen_for(answer)
     return {
@@ -89,6 +96,7 @@ def at_once(plan: Document) -> Document:
         "time_bar": time_bar(answer),
         "checks": [check.model_dump() | {"certain": check.certain, "state": check.state} for check in answer.checks],
         "chosen": chosen,
+        "took": round(1000 * _took[_key(plan)]),
     }
 
 

@@ -77,7 +77,9 @@ def gallery() -> tuple[str, dict[str, Document]]:
 
 
 def _told(plan: Plan) -> Document:
-    return {"plan": plan.document(), "answer": explore(plan.document(), *_CHARTS)}
+    answer = explore(plan.document(), *_CHARTS)
+    del answer["took"]  # where the site is built, that is nobody's
+    return {"plan": plan.document(), "answer": answer}
 
 
 def _card(name: str, answer: Answer) -> str:

@@ -74,6 +74,7 @@ def equations_of(
         own = [each for each in told if each[1].gives == field]
         if metric.name == "latency" and time_parts:
             found.append(_of_ledger(_sum(metric, "T", "parts on the critical path", time_parts, "s"), kept))
+            found.extend(_formula(metric, named, facts, kept))
         elif metric.name in together:
             found.append(_of_ledger(_together(metric, together[metric.name]), kept))
         elif metric.name == "memory" and memory is not None:

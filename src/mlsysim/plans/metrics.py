@@ -201,11 +201,11 @@ class Metric(Document, Record):
 
     @property
     def interval(self) -> str:
-        """The interval as it is printed, or nothing."""
+        """The interval as it is printed, in the unit of the value, or nothing."""
         if self.low is None:
             return ""
-        low = value_text(self.name, self.low)
-        return f"{low} or more" if self.high is None else f"{low} to {value_text(self.name, self.high)}"
+        low = value_text(self.name, self.low, self.value)
+        return f"{low} or more" if self.high is None else f"{low} to {value_text(self.name, self.high, self.value)}"
 
 
 def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, binding: int = 0) -> Metric:
@@ -230,8 +230,9 @@ _RATES = ("1 / second", "1 / s")
 """Units of counts a second, which labels name in words."""
 
 
-def value_text(name: str, value: Any) -> str:
-    """A value as it is printed: fractions as per cent, money with thousands, the rest as the tutorial prints it, in the unit that suits its size."""
+def value_text(name: str, value: Any, beside: Any = None) -> str:
+    """A value as it is printed: fractions as per cent, money with thousands, the rest as the tutorial prints it, in the unit that suits its size, or that of
+    the one that it stands ``beside``."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Quantity):
@@ -242,6 +243,7 @@ def value_text(name: str, value: Any) -> str:
             return count_text(size)
         if unit in _RATES:
             return f"{size:,.4g}" if size < 1e4 else figure(size)
+        size = size if beside is None else beside.magnitude
         larger = next((each for least, each in _LARGER.get(unit, ()) if size and abs(size) >= least), unit)
         value = value if larger == unit else value.to(larger)
         large = isinstance(value.magnitude, float) and abs(value.magnitude) >= 1e3

@@ -195,6 +195,13 @@ def _times(sheet: Sheet, way: Way, total: int) -> None:
         "peak": quantity(base["peak"], "flop/s"),
         "tail_deviations": samples.lengths.far,
     }
+    if way.served is not None:
+        sides = ("pool_that_generates", "pool_that_trains")
+        if not way.staleness:
+            sides = "generation_and_environment", "training_and_forward_passes"
+        both = found.rollout, found.training + found.passes
+        apart = {"sleep_wake_and_data": own.fixed(way.staleness), "weights_on_their_way": found.transfer}
+        sheet.facts |= {name: quantity(value, "s") for name, value in (*zip(sides, both, strict=True), *apart.items())}
     sheet.add("latency", seconds, times(seconds, band))
     if way.rollout is not None:
         writes = own.part_band("generation")

@@ -56,9 +56,9 @@ export class Brains {
     }
   };
 
-  // A curve is computed in the background; while a search stands there, a point at a time beside the answers, unless one takes long.
+  // A curve is computed in the background; while a search stands there, a point at a time beside the answers, unless one takes long: then what is known.
   alongside = async (name, args) => {
     const free = !this.#searches && await Promise.race([searching().ready.then(() => true), Promise.resolve(false)]);
-    return free || this.slow ? this.inBackground(name, args) : engine.call(name, { ...args, moment: args.moment === 0 ? 0 : Number.MIN_VALUE });
+    return free || (this.slow && args.moment !== 0) ? this.inBackground(name, args) : engine.call(name, { ...args, moment: args.moment === 0 ? 0 : Number.MIN_VALUE });
   };
 }

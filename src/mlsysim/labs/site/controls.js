@@ -114,7 +114,7 @@ function laidOut(plan, chosen) {
 // A degree of a training layout: a searched layout is written down first; the data-parallel degree is what is left.
 function split(name) {
   return (plan, value, { chosen }) => {
-    if (plan.task !== "training") return set(plan, `parallelism.${name}`, value);
+    if (plan.task === "serving") return set(plan, `parallelism.${name}`, value);
     const { mode, dp, ...before } = writtenDown(plan, chosen).parallelism ?? {};
     const kept = { ...before, [name]: value };
     if ((kept.pp ?? 1) === 1) delete kept.virtual_stages;
@@ -124,8 +124,16 @@ function split(name) {
 
 const degree = (name, label, most, more = {}) => ({
   path: `parallelism.${name}`, group: "parallelism", label, kind: "slider", integer: true, stops: powers(1, most),
-  tasks: ["training"], write: split(name), ...more,
+  tasks: ["training", "rl"], write: split(name), ...more,
 });
+
+// Accelerators that only generate: eighths of the fleet in whole nodes, as many as there are.
+function shares({ chosen }) {
+  const total = chosen.accelerators ?? 0;
+  const unit = total > chosen.per_node ? chosen.per_node : 1;
+  const stops = range(1, 7, 1).map((eighth) => Math.max(unit, Math.round(total * eighth / 8 / unit) * unit));
+  return [null, ...new Set(stops)].filter((count) => count === null || count < total);
+}
 
 // --- serving -------------------------------------------------------------------------------------------------------
 
@@ -261,18 +269,23 @@ const DRAWN = [
   figure("tdp", "TDP"),
   figure("price", "Price"),
 
-  degree("tp", "Tensor (TP)", 64, { tasks: ["training", "serving"] }),
-  degree("pp", "Pipeline (PP)", 64, { tasks: ["training", "serving"] }),
-  degree("ep", "Expert (EP)", 256, { tasks: ["training", "serving"], enabled: ({ chosen }) => (chosen.experts ?? 1) > 1 }),
+  degree("tp", "Tensor (TP)", 64, { tasks: ["training", "serving", "rl"] }),
+  degree("pp", "Pipeline (PP)", 64, { tasks: ["training", "serving", "rl"] }),
+  degree("ep", "Expert (EP)", 256, { tasks: ["training", "serving", "rl"], enabled: ({ chosen }) => (chosen.experts ?? 1) > 1 }),
   degree("cp", "Context (CP)", 64),
-  { path: "parallelism.dp", group: "parallelism", label: "Data (DP), what is left", kind: "output", tasks: ["training"] },
+  { path: "parallelism.dp", group: "parallelism", label: "Data (DP), what is left", kind: "output", tasks: ["training", "rl"] },
   { path: "serving.replicas", group: "parallelism", label: "Replicas", kind: "slider", integer: true, stops: powers(1, 16384),
     tasks: ["serving"] },
   degree("virtual_stages", "Virtual stages", 32, { enabled: ({ chosen }) => (chosen["parallelism.pp"] ?? 1) > 1 }),
   degree("micro_batch", "Micro-batch", 256, { unit: "samples" }),
   degree("zero", "ZeRO stage", 3, { stops: [0, 1, 2, 3], least: 0 }),
-  { path: "parallelism.recompute", group: "parallelism", label: "Recompute", kind: "menu", tasks: ["training"],
+  { path: "parallelism.recompute", group: "parallelism", label: "Recompute", kind: "menu", tasks: ["training", "rl"],
     options: choices("parallelism.recompute"), write: split("recompute") },
+  { path: "rl.split", group: "parallelism", label: "Generate alone", unit: "accelerators", kind: "slider", integer: true, tasks: ["rl"], none: "none: take turns",
+    stops: shares, enabled: ({ plan }) => !get(plan, "rl.generate_on"),
+    read: (plan, { chosen }) => (["none", undefined].includes(get(plan, "rl.split")) ? null : chosen["rl.split"] ?? null),
+    write: (plan, value) => (value === null ? set(set(plan, "rl.split", null), "rl.staleness", null) : set(plan, "rl.split", String(value))) },
+  { path: "rl.generator_tp", group: "parallelism", label: "TP of a generator", kind: "slider", integer: true, stops: powers(1, 64), tasks: ["rl"] },
 
   { path: "ops.region", group: "place", label: "Region", kind: "menu", wide: true, list: "regions", none: "not said", tasks: ALL },
   { path: "ops.days", group: "place", label: "Duration", unit: "days", kind: "slider", stops: geometric(0.25, 1024, 2),

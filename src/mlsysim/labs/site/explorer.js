@@ -62,11 +62,11 @@ const quick = new Newest(async (_, newest) => {
     const found = await asked;
     clearTimeout(told);
     const milliseconds = Math.max(1, Math.round(performance.now() - began));
-    brains.slow = milliseconds > SLOW;
+    brains.slow = found.took > SLOW;
     found.figures = answer?.figures ?? {}; // of the chip before, until its own come
     const rest = newest() || !answer ? engine.call("further", { plan, ...widths(), folded: byId("walls").open }) : null;
     if (!plan.task && state.plan === plan) state.plan = { ...plan, task: found.task };
-    edited(found, milliseconds);
+    edited(found);
     panel.know(controls(found));
     const soon = warm && newest();
     if (soon) hero.show(panel.plan, found.task, shadow);
@@ -106,8 +106,8 @@ const spent = (milliseconds) => (milliseconds < 1000 ? `${milliseconds} ms` : `$
 const controls = ({ chosen, figures }) => ({ plan: editing ?? state.plan, chosen, figures, lists });
 
 // What edits build on: a layout that took long to find stays while a hand moves other things; "Find the best layout" searches again.
-function edited({ chosen, feasible }, milliseconds = Infinity) {
-  editing = milliseconds > HELD && feasible ? writtenDown(state.plan, chosen) : state.plan;
+function edited({ chosen, feasible, took = Infinity }) {
+  editing = took > HELD && feasible ? writtenDown(state.plan, chosen) : state.plan;
   if (editing !== state.plan) brains.slow = false;
 }
 
@@ -116,8 +116,9 @@ function showWords(found) {
   showVerdict(found);
   showGauges(byId("gauges"), found.gauges, why);
   time.show(found.time_bar, ghost()?.time_bar ?? null);
-  showChange();
-  byId("chart-sensitivity").classList.add("waiting");
+  const looked = deepened?.plan === state.plan; // of another width of the window what was found stays
+  showChange(looked ? deepened.change : undefined, found.feasible);
+  byId("chart-sensitivity").classList.toggle("waiting", !looked);
   if (root.dataset.view === "explore") document.title = `${found.subject} · mlsysim`;
 }
 
@@ -179,7 +180,7 @@ const deep = new Newest(async (_, newest) => {
   if (!current()) return;
   byId("chart-sensitivity").classList.remove("waiting");
   showChart(byId("chart-sensitivity"), worth?.chart ?? null);
-  const found = await asked("cheapest", { held });
+  const found = deepened?.plan === plan ? deepened.change : await asked("cheapest", { held });
   if (!current()) return;
   deepened = { plan, change: found, sensitivities: worth?.changes ?? {} };
   showChange(found, answer.feasible);
