@@ -175,7 +175,7 @@ const deep = new Newest(async (_, newest) => {
   const current = () => newest() && state.plan === plan;
   if (brains.slow) await hero.whole();
   if (!current()) return;
-  const held = panel.plan;
+  const held = editing ?? plan;
   const worth = await asked("sensitivity", { plan: held, width: widths().width });
   if (!current()) return;
   byId("chart-sensitivity").classList.remove("waiting");
