@@ -151,7 +151,7 @@ def test_bad_input_is_one_sentence(ready_page, name, args, sentence):
     "lost",
     [
         "pyodide/pyodide.asm.wasm.bin",
-        "pyodide/pyodide.asm.js",
+        "pyodide/pyodide.asm.js.bin",
         "engine.bin",
         "memory.bin",
         "library.bin",

@@ -45,7 +45,7 @@ from mlsysim.zoo.writing import write_whole
 
 MANIFEST = "manifest.json"
 LOCK_MEMBER = "package/pyodide-lock.json"
-RUNTIME = "pyodide.asm.wasm"
+RUNTIME = ("pyodide.asm.js", "pyodide.asm.wasm")
 LIBRARY = "pyodide/python_stdlib.bin"
 ENGINE = "engine.bin"
 
@@ -116,11 +116,10 @@ def _python(runtime: Files, wheels: Files, cache: Path) -> Files:
         installed |= their_files(wheel)
     given = {SITE: installed, STANDARD: standard_files(runtime["python_stdlib.zip"])}
     found, memory = with_memory(with_bytecode(given, runtime, cache / "bytecode"), runtime, cache / "memory")
-    others = {name: content for name, content in runtime.items() if name not in (RUNTIME, "python_stdlib.zip")}
+    others = {name: content for name, content in runtime.items() if name not in (*RUNTIME, "python_stdlib.zip")}
     made = {f"pyodide/{name}": content for name, content in others.items()}
     large = {LIBRARY: archive(found[STANDARD]), ENGINE: packed(found[SITE]), **memory}
-    if RUNTIME in runtime:
-        large[f"pyodide/{RUNTIME}.bin"] = runtime[RUNTIME]
+    large |= {f"pyodide/{name}.bin": runtime[name] for name in RUNTIME if name in runtime}
     return made | {name: compressed(content) for name, content in large.items()}
 
 

@@ -134,7 +134,9 @@ async function ordinary(start, content, env) {
 
 async function moduleOf(name) {
   try {
-    return await import(address(name).href);
+    if (!manifest.files[`${name}.bin`]) return await import(address(name).href);
+    const script = await (await self.fetch(new URL(name, base))).blob();
+    return await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
   } catch (error) {
     throw missing(name, error.message);
   }
