@@ -16,6 +16,12 @@ SERVING = {
     "hardware": {"on": "1xH100"},
     "serving": {"prompt_tokens": 512, "output_tokens": 128, "qps": 5.0},
 }
+POOLS = {
+    "task": "rl",
+    "workload": {"model": "Llama3_8B"},
+    "hardware": {"on": "8xH100"},
+    "rl": {"prompts": 32, "samples": 8, "response": 800, "max_response": 2048, "split": "auto"},
+}
 TOO_LARGE = {"task": "training", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "8xH100"}}
 VIEWS = ["gallery", "labs", "class", "lab/roofline"]
 REPORTS = ["chatbot-llama70b-h200", "grpo-qwen3-32b-64-h100"]
@@ -63,7 +69,7 @@ def test_views_are_read(themed, view):
     assert themed.evaluate(MOVING) == []
 
 
-@pytest.mark.parametrize("plan", [None, SERVING, TOO_LARGE], ids=["training", "serving", "too large"])
+@pytest.mark.parametrize("plan", [None, SERVING, POOLS, TOO_LARGE], ids=["training", "serving", "rl", "too large"])
 def test_the_explorer_is_read(themed, plan):
     go(themed, plan)
     themed.evaluate(OPEN)
