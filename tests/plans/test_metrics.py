@@ -28,6 +28,8 @@ def test_plain_numbers_are_printed_in_the_unit_that_suits_them():
     assert metric("memory", 85.9e9, "training").text == "85.90 GB"
     assert metric("latency", 0.0453, "samples", band=(0.04, 0.05)).interval == "40 ms to 50 ms"
     assert metric("power", 2.5e6, "serving").text == "2.50 MW"
+    wide = metric("transfer_time", 2.26, "rl", band=(0.355, 14.33))
+    assert (wide.text, wide.interval) == ("2.26 s", "0.355 s to 14.33 s"), "one unit for a value and both ends"
     assert metric("mfu", 0.415, "training").text == "41.5%" and value_text("", 0.415) == "0.4150"
 
 

@@ -24,7 +24,7 @@ from mlsysim.plans.schema import ALL_TASKS
 from mlsysim.plans.varied import axes_of
 from mlsysim.plot.answers import time_of, whole_of
 from mlsysim.simulate.rl import Lengths, imbalance
-from mlsysim.units.registry import to_si
+from mlsysim.units.registry import parse_quantity, to_si
 
 SMALL = {
     "task": "rl",
@@ -295,6 +295,16 @@ def test_both_pools_are_one_fleet():
     rest = 1 - held["s_t"] - held["s_g"]
     watts = held["s_t"] * held["p_t"] + held["s_g"] * held["p_g"] + rest * held["p_wait"]
     assert watts == pytest.approx(to_si(split.value("run_power"), "W"), rel=1e-3)
+
+
+@pytest.mark.parametrize(("document", "sharpness"), [(SMALL, 1), (SPLIT, 4)], ids=["in turns", "two pools"])
+def test_the_step_has_its_own_formula(document, sharpness):
+    answer = evaluate_plainly(Plan.model_validate(document | {"ops": {"region": "Virginia"}}))
+    (formula,) = [each for each in answer.explain("latency") if each.gives == "latency" and "W" in each.inputs]
+    x, y, c, sent = (to_si(parse_quantity(formula.inputs[name]), "s") for name in ("x", "y", "c", "W"))
+    whole = (x**sharpness + y**sharpness) ** (1 / sharpness) + c + sent
+    assert whole == pytest.approx(to_si(answer.value("latency"), "s"), rel=2e-3)
+    assert "pue" in answer.sources and "wue" not in answer.sources, "nobody knows it there"
 
 
 def test_trainers_and_generators_of_different_chips():
