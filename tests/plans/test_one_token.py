@@ -80,3 +80,10 @@ def test_what_holds_no_request_is_answered_without_a_walk(monkeypatch: pytest.Mo
     assert not evaluate(
         {"task": "serving", "model": "Llama3_405B", "on": "L4", "concurrency": 4}, change=False
     ).feasible
+
+
+def test_a_first_token_of_several_nodes_has_an_interval():
+    """What nodes say to each other widens it; there is no further token for it to be a share of."""
+    answer = evaluate({"task": "serving", "model": "Llama3_70B", "on": "16xH100", "tp": 16, "osl": 1})
+    ttft = answer.metric("ttft")
+    assert ttft.low < ttft.value < ttft.high

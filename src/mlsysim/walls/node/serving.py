@@ -360,9 +360,10 @@ def _bands(
     (itl, words), (ttft, _) = (machine.band(of, t, not further) for of in ("tpot", "ttft"))
     if machine.leaves_nodes:
         phases, network = [of_phase(case(), phase) for phase in (ANSWER, FIRST)], interval("collective network")
-        shares = [phase.walls().get(COMMUNICATION, 0.0) / phase.seconds for phase in phases]
+        # An answer of one token has no further ones.
+        shares = [phase.walls().get(COMMUNICATION, 0.0) / (phase.seconds or 1.0) for phase in phases]
         itl, ttft = (band.with_part(network, share) for band, share in zip((itl, ttft), shares, strict=True))
-        words += f"; no such run was on several nodes, whose messages take {shares[0]:.0%} of a token (90 % of measured ones were within {network.high:.1f} times)"
+        words += f"; no such run was on several nodes, whose messages take {shares[not further]:.0%} of a token (90 % of measured ones were within {network.high:.1f} times)"
     assumed.say("interval", itl.key, INFERRED, words)
     return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
 
