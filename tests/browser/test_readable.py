@@ -113,3 +113,31 @@ def test_the_focus_goes_in_the_order_of_reading(fresh_page, site, width):
     assert all(shown for _, _, shown in order), "what has the focus is seen, and that it has it"
     places = [place for place, _, _ in order]
     assert places == sorted(places) and order[0][1].startswith("Skip"), order
+
+
+# What is fixed to the top of a narrow window may not lie over what has the focus.
+COVERED = """() => {
+  const held = document.activeElement, box = held.getBoundingClientRect();
+  const top = document.elementFromPoint(box.x + box.width / 2, box.y + Math.min(box.height, 20) / 2);
+  return top && !held.contains(top) && !top.contains(held) && ![...(held.labels ?? [])].some((label) => label.contains(top));
+}"""
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("view", ["explore", "labs", "lab/roofline"])
+def test_the_focus_stays_in_sight_on_every_view(ready_page, view, width):
+    go(ready_page, POOLS) if view == "explore" else visit(ready_page, view)
+    before = ready_page.viewport_size
+    ready_page.set_viewport_size({"width": width, "height": 740})
+    ready_page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    for key, many in (("Tab", 40), ("Shift+Tab", 15)):
+        places = []
+        for _ in range(many):
+            ready_page.keyboard.press(key)
+            if ready_page.evaluate("document.activeElement === document.body"):
+                break  # the last of a short page
+            place, words, shown = ready_page.evaluate(FOCUS)
+            assert shown and not ready_page.evaluate(COVERED), (key, words)
+            places.append(place)
+        assert places == sorted(places, reverse=key != "Tab")
+    ready_page.set_viewport_size(before)
