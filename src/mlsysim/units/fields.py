@@ -260,14 +260,15 @@ class Record(BaseModel):
         return super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with some fields changed, quantities and numbers read as they are when a record is made; what was derived from the old ones is derived anew."""
+        """A copy with some fields changed, quantities and numbers read as they are when a record is made, but for arrays; what was derived from the old ones is derived anew."""
         known, quantities, numbers = type(self).model_fields, _quantities(type(self)), _numbers(type(self))
         for name in (update or {}).keys() - known:
             close = nearest(name, known)
             hint = did_you_mean(close) if close else f"its fields are {', '.join(known)}."
             raise InputError(f"{type(self).__name__} has no field {name[:200]!r}; {hint}", field=name)
         read = {k: quantities[k].read(v, k) for k, v in (update or {}).items() if k in quantities and v is not None}
-        read |= {k: getattr(_alone(type(self), k)(**{k: v}), k) for k, v in (update or {}).items() if k in numbers}
+        alone = {k: v for k, v in (update or {}).items() if k in numbers and not hasattr(v, "dtype")}
+        read |= {k: getattr(_alone(type(self), k)(**{k: v}), k) for k, v in alone.items()}
         copy = super().model_copy(update={**(update or {}), **read}, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields:
             del copy.__dict__[name]
