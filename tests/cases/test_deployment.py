@@ -106,7 +106,7 @@ def test_a_sweep_over_groups_is_what_solve_says(fidelity):
     found = evaluate(space, space.decode(np.arange(space.size)))
     assert found["valid"].all()
     for index in range(space.size):
-        point = solved(fidelity, **space.point(index))
+        point = solved(fidelity, cache_precision="bf16", **space.point(index))
         assert found["tpot_s"][index] == pytest.approx(to_si(point.tpot, "s"), rel=1e-9)
         assert found["memory_bytes"][index] == pytest.approx(to_si(point.memory_per_device, "byte"), rel=1e-9)
         assert found["devices"][index] == point.devices
@@ -151,6 +151,7 @@ def test_a_sweep_over_parts_of_contexts_is_what_solve_says(fidelity):
     found = evaluate(space, space.decode(np.arange(space.size)))
     assert found["valid"].tolist() == [True, True, False, True]
     for index in (0, 1, 3):
-        point = solved(fidelity, tp_size=8, ep_size=8, cp_size=space.point(index)["dcp"])
+        degrees = {"tp_size": 8, "ep_size": 8, "cp_size": space.point(index)["dcp"]}
+        point = solved(fidelity, cache_precision="bf16", **degrees)
         assert found["tpot_s"][index] == pytest.approx(to_si(point.tpot, "s"), rel=1e-9)
         assert found["memory_bytes"][index] == pytest.approx(to_si(point.memory_per_device, "byte"), rel=1e-9)

@@ -12,6 +12,7 @@ import pytest
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.infra.registry import Grids
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.search.deployments import canonical
@@ -172,6 +173,8 @@ def inputs_of(space: Space, index: int) -> dict[str, Any]:
     if "power_cap" in found:
         found["power_cap"] = f"{found['power_cap']} W"
     found.pop("cooling", None)
+    if bytes_per_element(found.get("precision", "fp16")) < 2:
+        found.setdefault("cache_precision", "bf16")
     if "decode_hardware" not in found:
         found.pop("network_bandwidth", None)
     elif "network_bandwidth" in found:
@@ -615,7 +618,6 @@ def test_a_point_is_what_the_plan_answers(efficiency, layouts):
     fixed = {
         "model": "Llama3_70B",
         "precision": "fp8",
-        "kv_precision": "bf16",
         "isl": 2000,
         "osl": 300,
         "hardware": "H100",

@@ -96,6 +96,7 @@ def test_a_layout_has_the_percentiles_of_solve() -> None:
 def test_a_deployment_has_the_percentiles_of_solve() -> None:
     varied = {"efficiency": "0.3..0.6", "draft_acceptance_rate": "0.5..0.9"}
     fixed = {"model": "Llama3_70B", "hardware": "H100", "precision": "fp8", "draft_model": "Llama3_8B"}
+    fixed["cache_precision"] = "bf16"
     table = {
         "kind": "serving",
         "maximize": "tokens_per_second",

@@ -15,7 +15,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak, storage_formats
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import format_of
+from mlsysim.physics.precision import bytes_per_element, format_of
 from mlsysim.timing.device_time import check_known
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
@@ -27,6 +27,11 @@ from mlsysim.vocabulary import Setting, listed, worded
 
 CACHE_FORMAT = "bf16"
 """What engines keep caches in unless they are told otherwise."""
+
+
+def usual_cache(precision: str) -> str | None:
+    """The format of caches where nobody says one, of a model that runs in narrower formats; of others it is that of the arithmetic."""
+    return CACHE_FORMAT if bytes_per_element(precision) < 2 else None
 
 
 class Degrees(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsysim.cases.deployment import Deployment, check_context, check_degrees
+from mlsysim.cases.deployment import Deployment, check_context, check_degrees, usual_cache
 from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.rent import price_text
 from mlsysim.cases.replica import Replica
@@ -97,11 +97,13 @@ INPUTS = _DECLARED | {other: _DECLARED[name] for other, name in _MEANT.items()}
 """What a space may set, under every name that it has: meaning, unit and range."""
 
 
-def with_format(given: dict[str, Any]) -> dict[str, Any]:
-    """Inputs of a deployment with the format that a plan has where nobody says one."""
+def with_formats(given: dict[str, Any]) -> dict[str, Any]:
+    """Inputs of a deployment with the formats that a plan has where nobody says any."""
     if given.get("precision") is None:
         chip, model = Hardware.get(given["hardware"]), Models.get(given["model"])
         given = given | {"precision": run_format(chip, model, model.native_format)}
+    if given.get("cache_precision") is None:
+        given = given | {"cache_precision": usual_cache(given["precision"])}
     return given
 
 
@@ -328,7 +330,7 @@ def _build(given: dict[str, Any], calibrated: bool) -> Built:
     """A checked deployment, with what rejects it."""
     # Rates of points are put in later.
     rates = {"efficiency": CALIBRATED if calibrated else 1.0, "bandwidth_efficiency": 1.0}
-    described = deployment_of(Inputs({**with_format(given), **rates}))
+    described = deployment_of(Inputs({**with_formats(given), **rates}))
     try:
         for pool in (described, described.writing):
             check_degrees(described.model, *pool.degrees, redundant=described.redundant)

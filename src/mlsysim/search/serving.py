@@ -76,7 +76,7 @@ def answer(given: dict[str, Any]) -> ServingResult:
     given = {deployments.canonical(name): value for name, value in given.items() if value != deployments.NONE}
     if "decode_hardware" not in given:
         given.pop("network_bandwidth", None)
-    return ServingModel().solve(**asked_of(ServingModel, INPUTS, deployments.with_format(given)))
+    return ServingModel().solve(**asked_of(ServingModel, INPUTS, deployments.with_formats(given)))
 
 
 class ServingPoints:
