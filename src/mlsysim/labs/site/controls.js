@@ -284,7 +284,10 @@ const DRAWN = [
   { path: "rl.split", group: "parallelism", label: "Generate alone", unit: "accelerators", kind: "slider", integer: true, tasks: ["rl"], none: "none: take turns",
     stops: shares, enabled: ({ plan }) => !get(plan, "rl.generate_on"),
     read: (plan, { chosen }) => (["none", undefined].includes(get(plan, "rl.split")) ? null : chosen["rl.split"] ?? null),
-    write: (plan, value) => (value === null ? set(set(plan, "rl.split", null), "rl.staleness", null) : set(plan, "rl.split", String(value))) },
+    write: (plan, value) => { // trainers of another number have another layout
+      const open = LAYOUT.reduce((now, key) => set(now, `parallelism.${key}`, null), plan);
+      return value === null ? set(set(open, "rl.split", null), "rl.staleness", null) : set(open, "rl.split", String(value));
+    } },
   { path: "rl.generator_tp", group: "parallelism", label: "TP of a generator", kind: "slider", integer: true, stops: powers(1, 64), tasks: ["rl"] },
 
   { path: "ops.region", group: "place", label: "Region", kind: "menu", wide: true, list: "regions", none: "not said", tasks: ALL },
