@@ -281,8 +281,8 @@ const DRAWN = [
   degree("zero", "ZeRO stage", 3, { stops: [0, 1, 2, 3], least: 0 }),
   { path: "parallelism.recompute", group: "parallelism", label: "Recompute", kind: "menu", tasks: ["training", "rl"],
     options: choices("parallelism.recompute"), write: split("recompute") },
-  { path: "rl.split", group: "parallelism", label: "Generate alone", unit: "accelerators", kind: "slider", integer: true, tasks: ["rl"], none: "none: take turns",
-    stops: shares, enabled: ({ plan }) => !get(plan, "rl.generate_on"),
+  { path: "rl.split", group: "parallelism", label: "Generate alone", unit: "accelerators", kind: "slider", integer: true, tasks: ["rl"],
+    none: "none: take turns", stops: shares, enabled: ({ plan }) => !get(plan, "rl.generate_on"),
     read: (plan, { chosen }) => (["none", undefined].includes(get(plan, "rl.split")) ? null : chosen["rl.split"] ?? null),
     write: (plan, value) => { // trainers of another number have another layout
       const open = LAYOUT.reduce((now, key) => set(now, `parallelism.${key}`, null), plan);
