@@ -82,6 +82,14 @@ def test_routers_that_look_wait_less_than_taking_turns(seed: int) -> None:
     assert least < two < turns
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_router_that_looks_is_as_good_as_taking_turns_where_lengths_are_equal(seed: int) -> None:
+    """Of a step that runs, what is left of it is work, however much it reads."""
+    requests = [r._replace(answer=20) for r in _poisson(60.0, 4000, lambda d: 400, seed)]
+    turns, least = (_waits(requests, name) for name in ("round_robin", "least_work"))
+    assert least == pytest.approx(turns, rel=0.02)
+
+
 def test_a_router_by_prefix_finds_more_and_one_by_session_keeps_conversations() -> None:
     requests = _turns(3, 1500)
     found = {}

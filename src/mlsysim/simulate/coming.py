@@ -112,16 +112,16 @@ class Coming(Answers):
         return held / self.room.bytes
 
     def work(self, at: float, most: float = NEVER) -> float:
-        """Seconds that a router compares: tokens of prompts that are outstanding, those of the step that runs too, at the pace of a full step,
+        """Seconds that a router compares: what is left of a step that reads prompts, tokens of those that are outstanding at the pace of a full step,
         and a step of the answers that are written, unless prompts alone are above the ``most`` that it asks for."""
         unread, time, n = self.waiting.tokens, self.time, self.n
-        if time > at:
-            unread += self._last
         for live in self.reading:
             unread += live.unread
         for _, request, _ in self.incoming:
             unread += request[1]
         seconds = unread * self.pace
+        if time > at and self._last:
+            seconds += time - at
         if not n or seconds > most:
             return seconds
         steps, slope = self.steps, self.slope

@@ -2,7 +2,8 @@
 
     round_robin     one after the other
     session         by a hash of the session; requests without one take turns
-    least_work      the least work outstanding, in seconds: prompts that are not read yet, and a step of the answers that are written
+    least_work      the least work outstanding, in seconds: what is left of a step that reads prompts, those that are not read yet, and a step of
+                    the answers that are written
     two_choices     the one with less of that among two drawn at random (Mitzenmacher 2001: nearly as even as the best of all)
     prefix          the one that finds most of the prompt in its cache, unless it is overloaded; the least work among equals
 
