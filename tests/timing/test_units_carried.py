@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from mlsysim.hardware import arithmetic
 from mlsysim.hardware.registry import Hardware
@@ -211,7 +212,8 @@ def test_a_step_of_an_engine_carries_its_units(
     expected = [plain.time(**work) for work in WORK]
     held = plain.device_weights, plain.sequence_bytes(1000.0)
     request.getfixturevalue("carrying")
-    timed = run.model_copy(update={key: Q_(getattr(run, key), "s") for key in TIMES})
+    # The copy of a record takes numbers alone.
+    timed = BaseModel.model_copy(run, update={key: Q_(getattr(run, key), "s") for key in TIMES})
     own = profile(device, f"serving.{run.kernels}")
     for module in (engine_device, engine_kernels, sustained):
         monkeypatch.setattr(module, "to_si", kept)
