@@ -131,13 +131,17 @@ def test_the_focus_stays_in_sight_on_every_view(ready_page, view, width):
     ready_page.set_viewport_size({"width": width, "height": 740})
     ready_page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
     for key, many in (("Tab", 40), ("Shift+Tab", 15)):
-        places = []
+        ready_page.evaluate("window.held = []")
         for _ in range(many):
             ready_page.keyboard.press(key)
             if ready_page.evaluate("document.activeElement === document.body"):
                 break  # the last of a short page
-            place, words, shown = ready_page.evaluate(FOCUS)
+            _, words, shown = ready_page.evaluate(FOCUS)
             assert shown and not ready_page.evaluate(COVERED), (key, words)
-            places.append(place)
-        assert places == sorted(places, reverse=key != "Tab")
+            ready_page.evaluate("held.push(document.activeElement)")
+        # Charts that are drawn meanwhile add to the document: places are looked up together.
+        order = ready_page.evaluate(
+            "[...document.querySelectorAll('*')].map((each) => held.indexOf(each)).filter((at) => at >= 0)"
+        )
+        assert len(order) > 3 and order == sorted(order, reverse=key != "Tab")
     ready_page.set_viewport_size(before)
