@@ -244,6 +244,15 @@ def test_of_a_run_that_does_not_fit_the_cheapest_change_has_the_cheapest_tokens(
     assert tried.value("usd_per_mtoken") <= searched.value("usd_per_mtoken") * 1.001
 
 
+def test_more_accelerators_come_before_an_odd_batch_and_samples_are_not_tokens() -> None:
+    """Three accelerators would hold the tables too, with a batch of 8,193."""
+    workload = {"model": "DLRM_MLPerf", "batch_size": 8192}
+    answer = evaluate(Plan.model_validate({"task": "training", "workload": workload, "hardware": {"on": "H200"}}))
+    change = answer.change
+    assert change is not None and change.plan.hardware.on == "4xH200"
+    assert change.plan.workload.batch_size == 8192 and change.sentence.endswith("for a million samples.")
+
+
 def test_a_larger_batch_is_tried_in_larger_micro_batches() -> None:
     """One image on each accelerator waits for its launches: two take no longer. A size that is given stays."""
     plan = {"task": "training", "model": "EfficientNet_B0", "on": "64xA100", "batch_size": 64}

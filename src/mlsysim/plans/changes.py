@@ -336,9 +336,9 @@ def _words(before: Answer, candidate: Candidate, tried: Answer) -> str:
 
 
 def _priced(tried: Answer) -> str:
-    """What tokens cost where there was no price of them before: the cheapest change is that with the least."""
-    found = tried.held.get("usd_per_mtoken")
-    return "" if found is None else f", at {found.text} for a million tokens"
+    """What tokens or samples cost where there was no price of them before: the cheapest change is that with the least."""
+    found, fixed = tried.held.get("usd_per_mtoken"), workload_of(tried.plan.workload).fixed_shape
+    return "" if found is None else f", at {found.text} for a million {'samples' if fixed else 'tokens'}"
 
 
 def _taking(tried: Answer) -> str:
