@@ -8,7 +8,7 @@ under autocast where a plan has no other, over the ring of measured training run
 wait for the slowest, and for their images).
 
 The fitted stack updates all weights in each pass, a device that accumulates micro-batches once. Recomputing all activations adds a forward pass; frozen
-weights leave two thirds. Left out: with ZeRO a device updates its share, while submissions of Flux.1 on 16 to 1,152 accelerators, which shard, take as
+weights save what their gradients take. Left out: with ZeRO a device updates its share, while submissions of Flux.1 on 16 to 1,152 accelerators, which shard, take as
 long as with all of it. Tensor, pipeline and context parallelism of such networks were not measured.
 """
 
@@ -40,9 +40,6 @@ from mlsysim.units.ops import some, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.intervals import Interval
-
-_TRAINED = 2 / 3
-"""Of a step, where weights are frozen: no gradients of weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +97,10 @@ class NetworkSoftware:
         updates = 1 / (layout.micro_batches * job.accumulation)
 
         def seconds(stack: str) -> Any:
-            how = job.precision, stack, a.tag, updates
+            how = job.precision, stack, a.tag, updates, job.frozen
             return inventory_time(self.inventory, self.chip, layout.micro_batch, *how)
 
-        total, again = (_TRAINED if job.frozen else 1.0) * seconds(self.stack), job.recompute == "full"
+        total, again = seconds(self.stack), job.recompute == "full"
         if again is False:
             return total
         forward = seconds(self.runtime.inference or self.stack.removesuffix("_train"))

@@ -263,13 +263,13 @@ def _messages(
 
 
 def _shares(micro: Demand, frozen: bool) -> Shares:
-    """Forward, gradient of inputs, gradient of weights: as much work each, and what is recomputed with the second.
+    """Forward, gradient of inputs with what is recomputed, gradient of weights as long as the forward pass.
 
     Left out: attention has no weights. At a hundred thousand tokens that moves a third of the last to the second.
     """
-    parts = 2 if frozen else 3
-    forward = micro.flops / (parts * micro.hardware_flops)
-    return Shares(forward, 1 - (parts - 1) * forward, (parts - 2) * forward)
+    ahead = micro.forward / micro.hardware_flops
+    settled = 0.0 if frozen else ahead
+    return Shares(ahead, 1 - ahead - settled, settled)
 
 
 def weights_read(model: Any, layout: Layout) -> Any:

@@ -90,8 +90,7 @@ class Training:
         if parts == ("attention",) or job.model.fixed_shape or not some(chosen):
             return found
         plain, core = counted("none"), counted("selective") if "attention" in parts else None
-        forward = plain.flops / (2 if job.frozen else 3)
-        again = forward * repeated_share(job.model, parts)
+        again = plain.forward * repeated_share(job.model, parts)
         again = again + (plain.hardware_flops if core is None else core.hardware_flops)
         return replace(found, hardware_flops=where(chosen, again, found.hardware_flops))
 

@@ -3,7 +3,7 @@
 It is the step of a fleet of one (:mod:`mlsysim.cases.train`, :mod:`mlsysim.cases.train_layers`), with the same memory and the same
 reserve, under the software that one accelerator runs where nothing is said. Networks of fixed shape are timed by the training
 stack of their runtime (:mod:`mlsysim.timing.vision_time`), which includes loss and update; recomputing all activations adds a
-forward pass, frozen weights leave two thirds; networks that state neither rows nor layers (recommenders) by their operators
+forward pass, frozen weights save what their gradients take; networks that state neither rows nor layers (recommenders) by their operators
 (:mod:`mlsysim.timing.device_time`). What does not fit is timed as if it did.
 """
 

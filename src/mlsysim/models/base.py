@@ -167,7 +167,8 @@ class Workload(Entry):
         if key not in self.units:
             self.units[key] = summed(self.lower(phase, batch_size=1, precision=precision, **options), 1)
         one = self.units[key].of_frozen() if frozen else self.units[key]
-        return Demand(one.flops * n, one.hardware_flops * n, one.weight_bytes, one.activation_bytes * n, 0.0, n)
+        moved = one.weight_bytes, one.activation_bytes * n
+        return Demand(one.flops * n, one.hardware_flops * n, *moved, 0.0, n, one.forward * n, one.settled * n)
 
     def _closed_demand(
         self, phase: str, batch: Any, new: Any, context: Any, formats: tuple[str, str | None], again: Any, frozen: bool
@@ -227,12 +228,15 @@ def summed(graph: ComputationGraph, samples: Any) -> Demand:
     """The totals of a graph."""
     if not graph.operators:
         weights = graph.weight_bytes.to("byte").magnitude
-        return Demand(graph.flops, graph.flops, weights, 0.0, 0.0, samples)
+        third = graph.flops / 3 if graph.phase == "training" else 0.0
+        return Demand(graph.flops, graph.flops, weights, 0.0, 0.0, samples, third, third)
     local = [op for op in graph.operators if not op.is_collective]
     moved = sum((op.input_bytes + op.output_bytes) * op.count for op in local)
     weights, cache = sum_over(local, "weight_bytes"), sum_over(local, "cache_bytes")
     tokens = samples if graph.tokens is None else graph.tokens
-    return Demand(graph.flops, graph.hardware_flops, weights, moved, cache, tokens)
+    passed = sum_over((op for op in local if op.direction == "forward"), "flops")
+    settled = sum_over((op for op in local if op.settles), "flops")
+    return Demand(graph.flops, graph.hardware_flops, weights, moved, cache, tokens, passed, settled)
 
 
 def element_bytes(precision_bytes: Any, precision: str) -> float:

@@ -67,7 +67,9 @@ class CountedWorkload(FixedShapeWorkload):
     def _operator(self, name: str, p: Pass) -> Operator:
         calls, work = self.calls[name], self.operations.get(name, 0.0)
         half = p.batch * self.elements.get(name, 0.0) / calls / 2
-        weights = work / self.flops_per_sample * self.parameter_count / calls
+        # Scores are products of two inputs.
+        weighed = self.flops_per_sample - self.operations.get("attention", 0.0)
+        weights = 0.0 if name == "attention" else work / weighed * self.parameter_count / calls
         sizes = {"count": calls, "m": p.batch, "flops": p.batch * work / calls}
         kind = _KINDS.get(name, "elementwise")
         return operator(name, kind, "layers", p, weights=weights, read=half, written=half, **sizes)

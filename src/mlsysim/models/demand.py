@@ -6,8 +6,12 @@
     activations  what the operators read and write, in prefill and training; in decode they are below 2 % of the weights
                  up to batch 128 and are left out
 
-Training is three times the forward work (forward, gradient of inputs, gradient of weights); frozen weights (LoRA) need
-no gradient of weights, which leaves two. Recomputed operations count for the hardware, not for the model.
+Training is three times the forward work. Backward a product with weights has two, one for the gradient of its inputs and one for that of its
+weights; frozen weights (LoRA) save the second. Scores of attention have no weights: both of their products in the backward pass are gradients of inputs,
+and all three passes stay. Recomputed operations count for the hardware, not for the model.
+
+Left out: below the first adapter of the first layer nothing needs a gradient, which is less than one of 2 L + L products of a model of L layers
+(software that computes all again asks for the gradient there too).
 """
 
 from __future__ import annotations
@@ -22,7 +26,10 @@ from mlsysim.units.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Totals of one pass over all devices that share the model, in flop and bytes."""
+    """Totals of one pass over all devices that share the model, in flop and bytes.
+
+    Of ``flops`` those of a training step's forward pass are ``forward``, those of its gradients of weights ``settled``.
+    """
 
     flops: Any
     hardware_flops: Any
@@ -30,6 +37,8 @@ class Demand:
     activation_bytes: Any
     cache_bytes: Any
     tokens: Any
+    forward: Any = 0.0
+    settled: Any = 0.0
 
     @property
     def bytes(self) -> Any:
@@ -37,10 +46,10 @@ class Demand:
         return self.weight_bytes + self.activation_bytes + self.cache_bytes
 
     def of_frozen(self) -> Demand:
-        """The same of a training step whose weights have no gradients: two of its three passes, and what is computed again."""
-        third, two = self.flops / 3, 2 / 3
-        moved = two * self.weight_bytes, two * self.activation_bytes
-        return Demand(self.flops - third, self.hardware_flops - third, *moved, self.cache_bytes, self.tokens)
+        """The same of a training step whose weights have no gradients, which are neither computed nor moved."""
+        less = self.flops - self.settled, self.hardware_flops - self.settled
+        moved = 2 / 3 * self.weight_bytes, 2 / 3 * self.activation_bytes
+        return Demand(*less, *moved, self.cache_bytes, self.tokens, self.forward)
 
 
 class AttentionKind(NamedTuple):
@@ -114,14 +123,15 @@ def sequence_demand(
     """
     tokens = batch * new
     attention = batch * totals.attention_operations(phase, new, context)
-    forward = 2 * totals.active_parameters * tokens + attention
+    products = 2 * totals.active_parameters * tokens
+    forward = products + attention
     weights = totals.bytes_hit(tokens, *weight)
     traffic = tokens * totals.activation_elements_per_token * activation
     if phase != "training":
         return Demand(forward, forward, weights, traffic if phase != "decode" else 0.0, cache_bytes, tokens)
-    passes = 2 if frozen else 3
     if isinstance(recompute, str):
         again = {"none": 0.0, "selective": attention, "full": forward}[recompute]
     else:
         again = where(recompute == "full", forward, where(recompute == "selective", attention, 0.0))
-    return Demand(passes * forward, passes * forward + again, passes * weights, passes * traffic, 0.0, tokens)
+    found = Demand(3 * forward, 3 * forward + again, 3 * weights, 3 * traffic, 0.0, tokens, forward, products)
+    return found.of_frozen() if frozen else found

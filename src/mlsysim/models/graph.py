@@ -53,6 +53,11 @@ class Operator:
         return self.weight_bytes + self.input_bytes + self.output_bytes + self.cache_bytes
 
     @property
+    def settles(self) -> bool:
+        """Whether it is the gradient of a weight; the second gradient of a product of two inputs is none."""
+        return self.name.endswith(".wgrad") and bool(self.weight_bytes)
+
+    @property
     def is_collective(self) -> bool:
         return self.kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 

@@ -188,7 +188,7 @@ def lookup_training_time(
     operators = [
         replace(op, input_bytes=op.input_bytes * distinct) if op.kind == "embedding" else op
         for op in graph.operators
-        if not (frozen and op.name.endswith(".wgrad"))
+        if not (frozen and op.settles)
     ]
     passes = {
         way: _timed([op for op in operators if op.direction == way], chip, shares, precision, how) for way in often

@@ -82,6 +82,10 @@ THROUGHOUT = "_16bit"
 UPDATED = 36 / 50
 """Of what moves weights in a trained pass, the update: decay, momentum and step each read two numbers of four bytes a parameter and write one; before it the
 weight is read and written in 16 bits (6 bytes), and its gradient written, read and written in 32 (8)."""
+WEIGHED = ("conv", "dense", "grouped", "depthwise", "pointwise", "gemm")
+"""What has weights: of its passes, which take as long each, one is their gradient."""
+FROZEN = 6 / 50
+"""Of what moves weights in a trained pass, what is left of frozen ones: reading and casting them."""
 INTENSITIES = {
     **dict.fromkeys(("pointwise", "gemm"), "product"),
     **dict.fromkeys(("layer_norm", "group_norm"), "norm"),
@@ -257,9 +261,10 @@ def inventory_time(
     stack: str,
     tag: Tag = untagged,
     updates: Any = 1.0,
+    frozen: bool = False,
 ) -> Any:
     """Seconds of one pass over a batch on a GPU or a CPU, run by a named stack; training stacks were measured with an update of all weights in
-    each pass, of which there may be fewer ``updates``."""
+    each pass, of which there may be fewer ``updates``. ``frozen`` weights have no gradients."""
     tables = constants()
     if chip.family == "cpu":
         return _cpu_time(inventory, chip, batch, precision, stack, tag)
@@ -275,7 +280,9 @@ def inventory_time(
             issued = tables["intensity"][kind] * (tables["strided"].get(kind, 1.0) if STRIDED in stack else 1.0)
             share = elementwise_bandwidth(memory, rate, issued) / memory
         if name == "weights" and "train" in stack:
-            seconds = seconds * (1 - UPDATED + UPDATED * updates)
+            seconds = seconds * (FROZEN if frozen else 1 - UPDATED + UPDATED * updates)
+        passed = 2 / 3 if frozen and name.rpartition("_")[0] in WEIGHED else 1.0
+        seconds = passed * seconds
         spent = table[name] * seconds / share
         return _named(
             name,
@@ -283,7 +290,7 @@ def inventory_time(
             share,
             seconds * memory,
             inventory,
-            batch,
+            passed * batch,
             tag,
             "updated weights" if "train" in stack else "weights",
         )

@@ -205,7 +205,8 @@ def test_recomputation_costs_operations_and_saves_memory() -> None:
 def test_lora_needs_less_of_everything() -> None:
     whole, adapters = solve(zero_stage=0), solve(is_lora=True)
     assert adapters.memory_per_accelerator < whole.memory_per_accelerator
-    assert adapters.compute_latency.magnitude == pytest.approx(2 / 3 * whole.compute_latency.magnitude)
+    # Two of three passes of what has weights, and all three of scores.
+    assert 2 / 3 < adapters.compute_latency / whole.compute_latency < 0.69
 
 
 def test_the_topology_counts() -> None:
