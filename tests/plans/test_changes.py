@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_changed_to_the_smallest_fleet_that_its_verdict_nam
     plan = {
         "task": "training",
         "model": "Kimi_K2",
-        "on": "32xL40S",
+        "on": "32xL40",
         "batch_size": 64,
         "offload": 1.0,
         "efficiency": 0.3,

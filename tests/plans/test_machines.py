@@ -62,7 +62,7 @@ def test_without_a_goal_there_are_as_many_as_now_or_more_where_they_do_not_do():
         (PASS.replacing(workload={"model": "Llama3_70B"}), "Jetson_Nano", "Does not fit"),
         (
             SERVED.replacing(constraints={"assert": ["usd_per_mtoken <= 1"]}),
-            "MI300X",
+            "MI325X",
             "is not known, so that it has no cost of a million output tokens (usd_per_mtoken)",
         ),
         (TRAINED.replacing(workload={"precision": "fp16"}), "TPU_v5p", "no fp16 arithmetic"),

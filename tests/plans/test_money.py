@@ -211,6 +211,15 @@ def test_pools_on_two_nodes_pay_for_the_network_between_them() -> None:
     assert network(on="4xH100", decode_on="4xH100") == 0
 
 
+def test_what_cannot_be_bought_is_told_with_a_rent_that_can_be_asked_for():
+    """Nobody sells a TPU: the sentence names the cloud that rents it, and its price, which the plan then takes."""
+    plan = SERVICE | {"model": "Llama3_8B", "on": "8xTPU_v5e", "concurrency": 8}
+    told = next(line for line in answered(plan).verdict if "unknown is not free" in line)
+    assert told.endswith('price = "Google Cloud" ($1.20 a chip-hour on demand).')
+    rented = answered(plan, price="Google Cloud")
+    assert any("at $1.20 a chip-hour (Google Cloud on demand)" in line for line in rented.verdict)
+
+
 def test_what_is_rented_need_not_be_priced():
     """EfficientNet on 40 GB A100: nobody sells them any more, and the rent is known."""
     plan = {"task": "training", "model": "EfficientNet_B0", "on": "16xA100_40GB", "batch_size": 64, "efficiency": 0.5}

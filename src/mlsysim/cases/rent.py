@@ -93,6 +93,16 @@ def rent_of(value: Any, chip: Any, name: str = "") -> Rent:
     entry = _listed(value)
     if entry is None:
         entry = _lowest(str(value), chip, name or str(chip))
+    return _rent(entry)
+
+
+def lowest_rent(chip: str | None) -> tuple[str, Rent] | None:
+    """The cloud that lists the lowest rent of a chip on demand, and that rent."""
+    found = next((entry for entry in _of_chip(str(chip)) if entry.commitment == "on-demand"), None)
+    return None if found is None else (found.provider, _rent(found))
+
+
+def _rent(entry: CloudPrice) -> Rent:
     return Rent(to_si(entry.price_per_accelerator, "USD/h"), f"{entry.provider} {_way_of(entry)}", entry)
 
 

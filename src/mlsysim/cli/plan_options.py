@@ -7,6 +7,7 @@ declares what is its own; what it declares is not made again.
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
@@ -48,10 +49,10 @@ def option(key: str) -> str:
 
 
 def as_an_option(leaf: Leaf, value: Any) -> str:
-    """A setting as the command line writes it: ``--zero 3``, ``--no-overlap``."""
+    """A setting as a shell reads it: ``--zero 3``, ``--no-overlap``, ``--price 'Google Cloud'``."""
     if isinstance(value, bool):
         return option(leaf.key) if value else f"--no-{leaf.flat.replace('_', '-')}"
-    return option(leaf.key) if value is None else f"{option(leaf.key)} {value}"
+    return option(leaf.key) if value is None else f"{option(leaf.key)} {shlex.quote(str(value))}"
 
 
 def in_options(error: MLSysError) -> str:

@@ -68,29 +68,26 @@ def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         yield list(_faster_network(plan))
         late = "run_time" in answer.held and plan.ops.deadline is not None
         asked = to_si(answer.value("run_time"), "s") / to_si(plan.ops.deadline, "s") if late else 1.0
-        enough, other_batch = _enough(plan, searched, answer)
-        yield [*other_chips(searched), *more(searched, asked, EIGHTHS), *enough]
-        yield other_batch
+        yield [*other_chips(searched), *more(searched, asked, EIGHTHS), *_enough(plan, searched, answer)]
         return
     yield [*settings, *formats, *_sturdier(plan, answer), *capped(plan, answer), *_shorter(plan, answer, holds)]
     yield list(_faster_network(plan))
     yield list(other_chips(searched))
 
 
-def _enough(plan: Plan, searched: Plan, answer: Answer) -> tuple[list[Candidate], list[Candidate]]:
-    """The smallest fleet that holds what does not fit, which its verdict names, and the next that is 2, 4, 8 ... times as large, which more layouts divide:
-    with the plan's batch, and with the one that the smallest divides where it is another."""
-    same, other = list[Candidate](), list[Candidate]()
+def _enough(plan: Plan, searched: Plan, answer: Answer) -> Iterator[Candidate]:
+    """The smallest fleet that holds what does not fit, which its verdict names, and the next that is 2, 4, 8 ... times as large, which more layouts divide.
+    Networks of fixed shape keep their batch, whose samples the smallest need not divide."""
     if not answer.feasible and plan.hardware.chip is None and (enough := least_fleet(searched).get("fleet")):
         least, batch = enough
-        own = find_fleets(plan.hardware).one.total_accelerators
-        for count in sorted({least, own << max(0, -(-least // own) - 1).bit_length()}):
-            words, wider = instead(plan, count), searched.replacing(hardware=fleet_of(plan, count))
-            same.append(Candidate(words, wider))
-            if batch != answer.layout["batch_size"]:
-                beside = f"{words} and a batch of {batch:,}"
-                other.append(Candidate(beside, wider.replacing(workload={"batch_size": batch})))
-    return same, other
+        own, same = find_fleets(plan.hardware).one.total_accelerators, answer.layout["batch_size"]
+        counts = {least, own << max(0, -(-least // own) - 1).bit_length()}
+        if batch != same and workload_of(plan.workload).fixed_shape:
+            counts, batch = counts - {least}, same
+        beside = "" if batch == same else f" and a batch of {batch:,}"
+        for count in sorted(counts):
+            hard, work = fleet_of(plan, count), {"batch_size": batch}
+            yield Candidate(f"{instead(plan, count)}{beside}", searched.replacing(hardware=hard, workload=work))
 
 
 def _larger(plan: Plan, answer: Answer, micro: int) -> Iterator[Candidate]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.money import rental_cost
-from mlsysim.cases.rent import Rent
+from mlsysim.cases.rent import Rent, lowest_rent
 from mlsysim.cases.run_inputs import ACCELERATORS, ALL, LOCAL, joined_by_a_network, rent_price
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.hardware.types import HardwareNode
@@ -182,6 +182,10 @@ def _itemise(sheet: Sheet, bills: list[Any], spent: dict[str, float | None]) -> 
     sheet.shown["cost_parts"] = tuple(Part(label=name, value=v, wall=17) for name, v in sums.items() if v > 0)
 
 
+def _noun(fleets: list[Fleet]) -> str:
+    return "GPU" if {fleet.node.accelerator.vendor for fleet in fleets} <= {"NVIDIA", "AMD"} else "chip"
+
+
 def _rents(sheet: Sheet, fleets: list[Fleet]) -> list[Rent | None]:
     """What an accelerator of each fleet rents for; None where the plan owns them."""
     found = [rent_price(sheet.plan.ops.price, fleet.node.accelerator, sheet.assumed) for fleet in fleets]
@@ -190,9 +194,7 @@ def _rents(sheet: Sheet, fleets: list[Fleet]) -> list[Rent | None]:
         counts = [fleet.total_accelerators for fleet in fleets]
         mean = sum(rent.price * count for rent, count in zip(rents, counts, strict=True)) / sum(counts)
         sheet.facts |= {"hourly_price": quantity(mean, "USD/h"), "rented_accelerators": sum(counts)}
-        makers = {fleet.node.accelerator.vendor for fleet in fleets}
-        noun = "GPU" if makers <= {"NVIDIA", "AMD"} else "chip"
-        sheet.rented = " and ".join(dict.fromkeys(rent.sentence(noun) for rent in rents))
+        sheet.rented = " and ".join(dict.fromkeys(rent.sentence(_noun(fleets)) for rent in rents))
     for rent in rents:
         if rent.entry is not None:
             sheet.sources[f"price of {rent.entry.name}"] = cite(rent.entry.metadata)
@@ -228,9 +230,12 @@ def _solved(
         if error.details.get("field") != "unit_cost":
             sheet.note(_unknown(error))
         elif rent is None:
-            sheet.note(
-                worded(_unknown(error)[:-1], "; give what you pay an hour, such as ", Setting("price", "2.5"), ".")
-            )
+            listed = lowest_rent(share.fleet.node.accelerator.metadata.key)
+            cloud, much = "2.5", ""
+            if listed is not None:
+                cloud, much = listed[0], f" (${listed[1].price:,.2f} a {_noun([share.fleet])}-hour on demand)"
+            asks = worded(_unknown(error)[:-1], "; give what you pay an hour, such as ", Setting("price", cloud))
+            sheet.note(worded(asks, f"{much}."))
     try:
         footprint = sheet.keep(SustainabilityModel().solve(share.fleet, datacenter=region, **options))
     except InputError as error:
