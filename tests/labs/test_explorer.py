@@ -87,6 +87,14 @@ def test_the_quick_answer_is_the_answer(document):
     assert [check["sentence"] for check in found["checks"]] == [check.sentence for check in answer.checks]
 
 
+def test_a_plan_as_people_write_it_comes_back_as_controls_read_it():
+    said = {"workload": {"model": "Llama3_8B", "tokens": "15T", "seq_len": "8k"}, "hardware": {"on": "64xH100"}}
+    plan = ask("at_once", plan=said)["plan"]
+    assert plan["task"] == "training" and plan["hardware"] == {"on": "64xH100"}
+    assert plan["workload"] == {"model": "Llama3_8B", "tokens": 15e12, "seq_len": 8000}
+    assert ask("at_once", plan=plan)["plan"] == plan
+
+
 @pytest.mark.parametrize("document", PLANS.values(), ids=PLANS)
 def test_charts_are_drawn_for_the_width_that_is_asked(document):
     charts = ask("explore", plan=document, width=320, wide=910)["charts"]

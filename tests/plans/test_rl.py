@@ -23,6 +23,7 @@ from mlsysim.plans.rl_steps import Stepper
 from mlsysim.plans.schema import ALL_TASKS
 from mlsysim.plans.varied import axes_of
 from mlsysim.plot.answers import time_of, whole_of
+from mlsysim.plot.readings import shared_out
 from mlsysim.simulate.rl import Lengths, imbalance
 from mlsysim.units.registry import parse_quantity, to_si
 
@@ -215,6 +216,8 @@ def test_shares_that_are_nothing_are_not_told_and_energy_has_a_period():
     assert answer.questions["macro"] == "What it costs in a thousand steps"
     even = evaluate_plainly(Plan.model_validate(SMALL | {"rl": SMALL["rl"] | {"response_cv": 0}}))
     assert even.metric("tail_time").text == "0 s"
+    apart = evaluate_plainly(Plan.model_validate(SPLIT | {"rl": SPLIT["rl"] | {"response_cv": 0, "staleness": 1}}))
+    assert shared_out(apart).endswith("less than it takes in its pool.")
 
 
 def test_without_a_rollout_it_is_training():

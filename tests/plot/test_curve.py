@@ -119,3 +119,18 @@ def test_an_axis_shows_whole_numbers_where_enough_stops_are():
     ]
     assert ">2.83<" not in texts[0] and ">4<" in texts[0]
     assert ">0.25<" in texts[1]
+
+
+def test_times_on_a_logarithmic_axis_are_in_the_unit_of_the_longest():
+    axes = {"x_title": "Fleet", "y_title": "Time of the run", "y_unit": "s"}
+    days = curve([(2**k, 6e6 / 2**k) for k in range(7)], **axes).svg()
+    assert "Time of the run (d)" in days and ">10<" in days and " k<" not in days
+    spread = curve([(1, 0.01), (2, 2e3)], **axes).svg()
+    assert "Time of the run (s)" in spread, "milliseconds are not told in hours"
+
+
+def test_memory_has_its_capacity_as_limit():
+    full = answer(on="1xH100")
+    bound, least = bound_of(full, full.metric("memory").path)
+    assert bound == pytest.approx(full.memory.capacity / 1e9) and not least
+    assert figure_of(full.metric("memory"))[0] > bound

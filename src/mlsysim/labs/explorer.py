@@ -82,7 +82,7 @@ def evaluate(plan: Document) -> Document:
 
 @offer
 def at_once(plan: Document) -> Document:
-    """What a page shows first of an answer: words, gauges, the bar of time, what the controls should show, and the milliseconds that it took."""
+    """What a page shows first of an answer: words, gauges, the bar of time, the plan as controls read it and what they should show, and the milliseconds that it took."""
     answer = answer_of(plan)
     chosen = chosen_for(answer)
     return {
@@ -96,6 +96,7 @@ def at_once(plan: Document) -> Document:
         "time_bar": time_bar(answer),
         "checks": [check.model_dump() | {"certain": check.certain, "state": check.state} for check in answer.checks],
         "chosen": chosen,
+        "plan": answer.plan.document() | {"task": answer.task},
         "took": round(1000 * _took[_key(plan)]),
     }
 

@@ -12,6 +12,7 @@ from mlsysim.errors import InputError
 from mlsysim.labs.explorer import Document, plan_of
 from mlsysim.labs.rpc import offer
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.arrivals import is_simulated
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
 from mlsysim.plot.answers import finish_of, lost_of, over_time_of, percentiles_of, run_of
@@ -34,7 +35,7 @@ def live(plan: Document, width: int = 720) -> Document | None:
     answer = evaluate(played, change=False)
     if not answer.feasible:
         return None
-    found = (_traffic if answer.task == "serving" else _run)(answer, width)
+    found = _traffic(answer, width, given) if answer.task == "serving" else _run(answer, width)
     same = played.document() == given.document()
     # Charts of a plan that is played stand with its answer.
     charts = [] if same and answer.task == "serving" else found["charts"]
@@ -65,13 +66,16 @@ def _played(plan: Plan) -> tuple[Plan | None, list[str]]:
     return plan.replacing(task="serving", serving=traffic, hardware=calibrated), how
 
 
-def _traffic(answer: Answer, width: int) -> Document:
+def _traffic(answer: Answer, width: int, given: Plan) -> Document:
     seen = answer.over_time
     if not seen or len(seen["times"]) < 2:
         raise InputError("Too few of these requests are simulated to show them over time.")
+    own = given.serving is not None and is_simulated(
+        given.serving
+    )  # percentiles of more requests stand with the answer
     pictures = _svgs(
         over_time_of(answer, title="Requests worked on and waiting", width=width),
-        percentiles_of(answer, title="Percentiles of their times", width=width),
+        None if own else percentiles_of(answer, title="Percentiles of their times", width=width),
     )
     return {"kind": "traffic", "says": list(answer.verdict[:2]), "over_time": seen, "charts": pictures}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.metrics import Metric
-from mlsysim.units.registry import Quantity, unit_name
+from mlsysim.units.registry import Quantity, to_si, unit_name, ureg
 
 COLOURS = {1: 0, 2: 2, 3: 7, 14: 1, 4: 4, 5: 5, 7: 3}
 """Walls and the colours of the charts that they have on every page; the others share one."""
@@ -31,12 +31,15 @@ def figure_of(metric: Metric, unit: str = "") -> tuple[float, float | None, floa
 
 
 def bound_of(answer: Answer, path: str) -> tuple[float | None, bool]:
-    """Where the limit of a metric lies in the numbers of :func:`figure_of`, and whether it is a least value; None without one."""
+    """Where the limit of a metric lies in the numbers of :func:`figure_of`, of memory its capacity, and whether it is a least value; None without one."""
     for check in answer.checks:
         if check.metric == path and check.bound is not None:
             share = figure_of(answer.metric(path))[3] == "percent"
             return check.bound * (_PERCENT if share else 1.0), check.least
-    return None, False
+    held = answer.held.get("memory")
+    if held is None or held.path != path or answer.memory is None:
+        return None, False
+    return to_si(answer.memory.capacity * ureg.byte, figure_of(held)[3]), False
 
 
 def shared_out(answer: Answer) -> str:
@@ -44,5 +47,9 @@ def shared_out(answer: Answer) -> str:
     if answer.task != "rl" or not answer.layout.get("staleness"):
         return ""
     tail = answer.held.get("tail_time")
-    such = f": the long tail takes {tail.text} in its own" if tail is not None and "latency" in answer.held else ""
+    such = (
+        f": the long tail takes {tail.text} in its own"
+        if tail is not None and tail.value and "latency" in answer.held
+        else ""
+    )
     return f"Two pools work at once, and a part has what it adds to the step, less than it takes in its pool{such}."

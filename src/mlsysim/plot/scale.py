@@ -12,6 +12,8 @@ _PREFIXES = dict(zip(range(-5, 9), (*"fpnµm", "", *"kMGTPEZY"), strict=True))
 _PREFIXED = {"B", "FLOP", "FLOP/s", "B/s", "W", "J", "Wh", "token/s"}
 _DOLLARS = ((1e9, "$ billion"), (1e6, "$ million"), (1e4, "$ thousand"), (0.0, "$"))
 _LONG_TIMES = ((172800.0, 86400.0, "d"), (7200.0, 3600.0, "h"), (600.0, 60.0, "min"))
+_LEAST = 0.1
+"""The least of a logarithmic axis in a longer unit than seconds."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,12 @@ class Log(Linear):
         return self.start + share * (self.end - self.start)
 
     def ticks(self, unit: str, most: int) -> tuple[list[float], list[str], str]:
-        """The same at powers of ten."""
-        values = log_ticks(self.low, self.high, most)
-        return values, [number(value) for value in values], "$" if unit == "USD" else unit
+        """The same at powers of ten; times are in the unit of the longest, where that of the shortest is not lost."""
+        factor, symbol = axis_unit(self.high, unit) if unit == "s" else (1.0, "$" if unit == "USD" else unit)
+        if self.low * factor < _LEAST and factor < 1:
+            factor, symbol = 1.0, unit
+        shown = log_ticks(self.low * factor, self.high * factor, most)
+        return [tick / factor for tick in shown], [number(tick) for tick in shown], symbol
 
 
 def linear_scale(low: float, high: float, start: float, end: float) -> Linear:

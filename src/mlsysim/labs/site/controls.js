@@ -51,7 +51,11 @@ function pooled(plan, count, chosen) {
   if (!split || !chosen.accelerators) return plan;
   const unit = count > chosen.per_node ? chosen.per_node : 1;
   const share = Math.max(unit, Math.round(split / chosen.accelerators * count / unit) * unit);
-  return set(plan, "rl.split", String(Math.min(share, Math.max(count - unit, 1))));
+  const generators = Math.min(share, Math.max(count - unit, 1));
+  // A found layout that does not divide the others is searched anew.
+  const degrees = ["tp", "pp", "cp"].map((name) => get(plan, `parallelism.${name}`) ?? 1);
+  const divides = (count - generators) % degrees.reduce((all, degree) => all * degree) === 0;
+  return set(divides ? plan : unlaid(plan), "rl.split", String(generators));
 }
 
 export function withSystem(plan, item, { chosen }) {
@@ -93,6 +97,8 @@ function automatic(plan) {
 
 // Of some keys of a part of a plan those for which something was found.
 const found = (chosen, part, keys) => Object.fromEntries(keys.map((key) => [key, chosen[`${part}.${key}`]]).filter(([, value]) => value !== undefined));
+
+const unlaid = (plan) => LAYOUT.reduce((now, key) => set(now, `parallelism.${key}`, null), plan);
 
 // The plan with the layout that was found for it written down, and of post-training its pools.
 export function writtenDown(plan, chosen) {
@@ -144,6 +150,8 @@ export function load(plan) {
 // Percentiles: a minute of requests is played, as many of them as a browser plays in a moment, with calibrated steps.
 const steady = (plan) => set(set(plan, "serving.seed", null), "serving.requests", null);
 const played = (plan) => (get(plan, "serving.seed") ?? null) !== null;
+// A limit on a percentile is simulated whatever is chosen.
+const percentiles = (plan) => Object.keys(get(plan, "serving.slo") ?? {}).some((name) => /_p\d/.test(name));
 const minute = (plan) => {
   const requests = Math.min(1000, Math.max(20, Math.round(60 * get(plan, "serving.qps"))));
   const calibrated = typeof get(plan, "hardware.efficiency") === "number" ? set(plan, "hardware.efficiency", null) : plan;
@@ -236,7 +244,7 @@ const DRAWN = [
   { path: "serving.play", group: "serving", label: "Percentiles", kind: "menu", tasks: ["serving"],
     options: [{ key: "steady", name: "no, a steady state" }, { key: "minute", name: "of a minute of traffic" }],
     read: (plan) => (played(plan) ? "minute" : "steady"), write: (plan, value) => (value === "minute" ? minute : steady)(plan),
-    shown: ({ plan }) => load(plan) === "rate" },
+    shown: ({ plan }) => load(plan) === "rate" && (played(plan) || !percentiles(plan)) },
   limit("ttft", "First token within", geometric(25, 25600, 2), "ms"),
   limit("tpot", "Each token within", geometric(2, 512, 2), "ms"),
   limit("latency", "Request within", geometric(0.25, 256, 2), "s"),
@@ -285,7 +293,7 @@ const DRAWN = [
     none: "none: take turns", stops: shares, enabled: ({ plan }) => !get(plan, "rl.generate_on"),
     read: (plan, { chosen }) => (["none", undefined].includes(get(plan, "rl.split")) ? null : chosen["rl.split"] ?? null),
     write: (plan, value) => { // trainers of another number have another layout
-      const open = LAYOUT.reduce((now, key) => set(now, `parallelism.${key}`, null), plan);
+      const open = unlaid(plan);
       return value === null ? set(set(open, "rl.split", null), "rl.staleness", null) : set(open, "rl.split", String(value));
     } },
   { path: "rl.generator_tp", group: "parallelism", label: "TP of a generator", kind: "slider", integer: true, stops: powers(1, 64), tasks: ["rl"] },

@@ -65,7 +65,7 @@ const quick = new Newest(async (_, newest) => {
     brains.slow = found.took > SLOW;
     found.figures = answer?.figures ?? {}; // of the chip before, until its own come
     const rest = newest() || !answer ? engine.call("further", { plan, ...widths(), folded: byId("walls").open }) : null;
-    if (!plan.task && state.plan === plan) state.plan = { ...plan, task: found.task };
+    if (elsewhere && state.plan === plan) state.plan = found.plan; // "2T" of an address is a number to a control
     edited(found);
     panel.know(controls(found));
     const soon = warm && newest();
