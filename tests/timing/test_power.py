@@ -7,16 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.run import Run, spent_by
-from mlsysim.cases.run_inputs import around_node, usual_node
+from mlsysim.cases.run_inputs import around_node, around_of, usual_node
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.physics.power import proportional_power, stretched
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.systems.registry import Systems
+from mlsysim.systems.registry import Fabrics, Nodes, Systems
+from mlsysim.systems.types import Fleet
 from mlsysim.timing.diffusion_time import XDIT, diffusion_activity
 from mlsysim.timing.power import (
     Activity,
@@ -217,6 +219,23 @@ def test_liquid_never_takes_more_than_air_and_scopes_add_up(device, nodes, cooli
     spent = spent_by(by[cooling], Site("here", 1.2), None)
     assert sum(spent.parts.values()) == pytest.approx(spent.footprint.energy)
     assert spent.footprint.energy >= 2.0 * 8 * nodes * device
+
+
+def test_a_network_takes_the_power_of_the_ports_that_are_built():
+    """Three ports of switches for each of a node in a full fabric of two stages; the two of the upper one are as many fewer as it is thinned."""
+
+    def watts(oversubscription=1.0, topology="fat-tree"):
+        fabric = Fabrics.get("InfiniBand_NDR").model_copy(
+            update={"oversubscription_ratio": oversubscription, "topology": topology}
+        )
+        fleet = Fleet(name="f", node=Nodes.get("DGX_H100"), count=64, fabric=fabric)
+        return 1000 * around_of(fleet, True, None, Assumptions()).network
+
+    assert watts() == pytest.approx(116)
+    assert watts(4.0) == pytest.approx(116 * (1 + 2 / 4) / 3)
+    assert watts(topology="switched") == pytest.approx(116 / 3)
+    assert watts(topology="switched") < watts(1000.0) < watts(8.0) < watts(2.0) < watts()
+    assert watts(topology="torus_3d") == watts(topology="full_mesh") == 0
 
 
 @pytest.mark.parametrize(

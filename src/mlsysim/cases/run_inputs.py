@@ -22,6 +22,7 @@ Every value that nobody gave is noted with its origin.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Facilities, Grids
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.physics.power import proportional_power
+from mlsysim.physics.topology import DIMENSIONS, topology_key, tree_ports
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.power import Activity, power_constants, power_of, wide_peak
@@ -293,15 +295,24 @@ def around_of(fleet: Fleet, include: bool, cooling: str | None, assumed: Assumpt
     """What stands around the accelerators of a fleet, where it counts: by the cooling that is given, else that of such a node."""
     if not include:
         return ALONE
-    # Links of a torus go from chip to chip: there are no switches, and their power is the chips'.
-    direct = "torus" in fleet.fabric.topology
-    bandwidth = 0.0 if direct else to_si(fleet.bandwidth_per_accelerator, "byte/s")
-    found = around_node(fleet.node, bandwidth, cooling)
+    found = around_node(fleet.node, switched_bandwidth(fleet), cooling)
     words = f"{found.host * 1000:,.0f} W a node plus {found.factor:g} x its accelerators ({found.cooling}-cooled)"
     several = (fleet.count > 1 or fleet.joined) and found.network
     words += f", {found.network * 1000:,.0f} W of network an accelerator" if several else ""
     assumed.say("around the accelerators", found.cooling, INFERRED, words)
     return replace(found, joined=fleet.joined)
+
+
+def switched_bandwidth(fleet: Fleet) -> float:
+    """Bandwidth of an accelerator (byte/s) whose full fabric of two stages has as many ports of switches as the fleet's own for each accelerator.
+
+    Links of a torus and of a full mesh go from node to node: there are no switches, and their power is the nodes'.
+    """
+    kind, over = topology_key(fleet.fabric.topology), fleet.fabric.oversubscription_ratio
+    if kind in DIMENSIONS or kind == "full_mesh":
+        return 0.0
+    share = tree_ports(math.inf if kind == "switched" else over) / tree_ports(1.0)
+    return float(share * to_si(fleet.bandwidth_per_accelerator, "byte/s"))
 
 
 def around_node(node: Node, bandwidth: float, cooling: str | None = None) -> Around:
@@ -321,7 +332,7 @@ def usual_node(chip: HardwareNode) -> tuple[Node, float]:
     if node.nic_bandwidth is None:
         return node, to_si(Fabrics.get("Ethernet_100G").bandwidth, "byte/s")
     if (cluster := next((each for each in Clusters if each.node.name == node.name), None)) is not None:
-        return node, 0.0 if "torus" in cluster.fabric.topology else to_si(cluster.bandwidth_per_accelerator, "byte/s")
+        return node, switched_bandwidth(cluster)
     return node, to_si(node.nic_bandwidth, "byte/s") * node.nics_per_node / node.accelerators_per_node
 
 

@@ -39,6 +39,12 @@ def tree_share(oversubscription: Any) -> Any:
     return minimum(1 / oversubscription, 1.0)
 
 
+@kernel("oversubscription [1, 8] -> ports")
+def tree_ports(oversubscription: Any) -> Any:
+    """Ports of switches for each port of a node in a tree of two stages: the one that it enters, and of the two ends of a link above it 1/o."""
+    return 1 + 2 / oversubscription
+
+
 @kernel("global_links [0.3, 2], crossing [0.5, 1], oversubscription [1, 8] -> share")
 def dragonfly_share(global_links: Any, crossing: Any, oversubscription: Any) -> Any:
     """Bisection share of groups that are all joined to each other: the global links that lead to the other half."""
