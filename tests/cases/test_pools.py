@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlsysim import serve
+from mlsysim.cases.algebra import ledger_of
+from mlsysim.cases.machines import drafting
+from mlsysim.cases.pools import Pool
+from mlsysim.hardware.registry import Hardware
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
+from mlsysim.search.serving import evaluate
+from mlsysim.search.space import Space
+from mlsysim.timing.power import chip_power
 from mlsysim.units.registry import to_si
 from mlsysim.walls.node.serving import ServingModel
 
@@ -132,3 +140,59 @@ def test_clients_beyond_the_places_wait_in_later_rounds_however_long_the_first_t
     (full, step), (over, _) = first_token(256), first_token(264)
     # One in 33 has no place: by Little's law so much of an answer, of which other prompts of the round take about half anyway.
     assert over - full > 0.25 * 0.9 * 1024 * step * 8 / 256
+
+
+@pytest.mark.parametrize("model", ["Llama3_8B", "Mixtral_8x7B", "DeepSeek_V3"])
+@pytest.mark.parametrize("cached", [0, 300])
+def test_operations_of_a_request_are_those_of_its_parts(model, cached):
+    """At first order those of one prompt and of the middle token of an answer, of which every token has as many on average."""
+    result = ServingModel().solve(model, "H100", 1000, output_len=101, tp_size=8, cached_prefix_len=cached)
+    machine, t = result.named("machine"), result.named("traffic")
+    read = ledger_of(lambda a: machine.reading(t, t.new, a.tag)(t.prompt - t.new)).total("flop")
+    wrote = ledger_of(lambda a: machine.writing(t, a.tag)(t.mean_context)).total("flop")
+    own, both = machine.reader.model, Pool(1, 8)
+    assert both.operations(own, t) == pytest.approx(8 * (read + t.mean_answer * wrote), rel=1e-9)
+    power = chip_power(Hardware.get("H100"))
+    done = both.activity(own, power, 1.0, "fp16", t, 3.0).operations
+    assert done == pytest.approx(3.0 * both.operations(own, t) / 8, rel=1e-9)
+
+
+def test_drafted_tokens_are_computed_and_weights_are_read_once_a_step():
+    """Of four drafted tokens with 0.7 accepted a step gives 2.77: five are computed for them, and the draft model reads its own weights four times."""
+    given = {"draft_model": "Llama3_8B", "num_speculative_tokens": 4, "draft_acceptance_rate": 0.7}
+    result = ServingModel().solve("Llama3_70B", "H100", 64, output_len=64, tp_size=8, **given)
+    machine, t = result.named("machine"), drafting(result.named("machine"), result.named("traffic"))
+    power, own, draft = chip_power(Hardware.get("H100")), machine.writer.model, machine.draft.model
+    found = Pool(1, 8, reads=False).activity(own, power, 1.0, "fp16", t, 1.0, draft=draft)
+    plain = Pool(1, 8, reads=False).activity(own, power, 1.0, "fp16", result.named("traffic"), 1.0)
+    gained = (1 - 0.7**5) / 0.3
+    small = draft.parameter_count / own.parameter_count
+    assert found.operations / plain.operations == pytest.approx((5 + 4 * small) / gained, rel=0.01)
+    assert found.moved / plain.moved == pytest.approx((1 + 4 * small) / gained, rel=0.01)
+
+
+@pytest.mark.parametrize("efficiency", [None, 0.5])
+def test_replicas_without_a_client_wait(efficiency):
+    """Two clients of eight replicas: two draw what two alone do, six what a device does that waits."""
+
+    def asked(on):
+        found = {"concurrency": 2, "prompt_tokens": 512, "output_tokens": 128}
+        plan = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": on}, "parallelism": {"tp": 1}, "serving": found}
+        plan["hardware"] |= {} if efficiency is None else {"efficiency": efficiency}
+        return evaluate_plainly(Plan.model_validate(plan))
+
+    many, two = asked("8xH100"), asked("2xH100")
+    at_work = to_si(two.value("accelerator_power"), "W")
+    assert to_si(many.value("accelerator_power"), "W") == pytest.approx(at_work, rel=1e-9)
+    waits = chip_power(Hardware.get("H100")).wait
+    assert to_si(many.value("run_power"), "W") == pytest.approx((2 * at_work + 6 * waits) / 8, rel=1e-9)
+    assert many.assumptions["idle_devices"].startswith("6 of the accelerators have no replica at work")
+
+
+@pytest.mark.parametrize("efficiency", [None, 0.5])
+def test_a_sweep_has_replicas_without_a_client_wait_too(efficiency):
+    fixed = {"model": "Llama3_8B", "isl": 512, "osl": 128, "hardware": "H100", "concurrency": 2}
+    fixed |= {} if efficiency is None else {"efficiency": efficiency}
+    space = Space.from_dict({"kind": "serving", "fixed": fixed, "axes": {"replicas": [2, 8]}})
+    two, eight = evaluate(space, space.decode(np.arange(2)))["kwh_per_mtoken"]
+    assert two < eight < 2.5 * two

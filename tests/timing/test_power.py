@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.footprint import Site
+from mlsysim.cases.pools import Pool
 from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import around_node, around_of, usual_node
+from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -26,7 +28,6 @@ from mlsysim.timing.power import (
     energy_per_item,
     equivalent,
     power_of,
-    serving_activity,
     throttle,
     waiting_power_of,
     wide_peak,
@@ -71,7 +72,8 @@ def test_published_energy_of_a_token():
     """ML.ENERGY: Qwen3-14B, one B200, 7.9 sequences, 1,086.7 tokens/s: 0.699 J (the constants were fitted on this table)."""
     chip = Hardware.get("B200")
     known = chip_power(chip)
-    activity = serving_activity(Models.get("Qwen3-14B"), known, 1.0, 1, 7.9, 1086.7, "bf16", 400, 615)
+    asked = Traffic(400, 615, 7.9)
+    activity = Pool(1, 1).activity(Models.get("Qwen3-14B"), known, 1.0, "bf16", asked, 1086.7 / 615)
     assert energy_per_item(power_of(known, activity), 1, 1086.7) == pytest.approx(0.699, rel=0.15)
 
 

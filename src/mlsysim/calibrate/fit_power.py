@@ -23,6 +23,8 @@ from mlsysim.calibrate.measurements import own, published, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior, together
 from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables.energy import IMAGES, SERVING, imaged, served
+from mlsysim.cases.pools import Pool
+from mlsysim.cases.traffic import Traffic
 from mlsysim.hardware.registry import Hardware
 from mlsysim.physics.power import limited_power, running_power, voltage, waiting_power
 from mlsysim.timing.diffusion_time import XDIT, diffusion_activity
@@ -33,7 +35,6 @@ from mlsysim.timing.power import (
     equivalent,
     expands,
     power_constants,
-    serving_activity,
     wide_peak,
 )
 from mlsysim.units.registry import to_si
@@ -65,10 +66,11 @@ def token_row(row: dict[str, str]) -> Measured:
     model, task, chip, notes = served(row)
     tables, known, precision = power_constants(), chip_power(chip), format_of(notes["prec"])
     devices, rate = int(row["n_chips"]), float(notes["tput"])
-    sizes = float(notes["avg_batch"]), rate, precision, tables["prompt_tokens"][task], float(notes["avg_out"])
+    asked = Traffic(tables["prompt_tokens"][task], float(notes["avg_out"]), float(notes["avg_batch"]))
     prepared = task in tables["prepared_on_host"]["tasks"]
     busy = known.prepared if prepared else 1.0
-    done = serving_activity(model, known, equivalent(chip, precision), devices, *sizes, busy)
+    answered = rate / asked.mean_answer
+    done = Pool(1, devices).activity(model, known, equivalent(chip, precision), precision, asked, answered, busy)
     flags = 0.0, float(expands(model, precision)), float(prepared)
     return _row(row, chip, done, flags, energy_per_item(1.0, devices, rate))
 

@@ -78,6 +78,13 @@ def head_share(model: TransformerWorkload, t: Traffic) -> float:
     return model.layer_share if t.habits.own_heads and some(t.habits.drafted > 0) else 0.0
 
 
+def drafting(machine: Replicated | Engines, t: Traffic) -> Traffic:
+    """The same with what a draft model drafts, where there is one."""
+    if machine.draft is None:
+        return t
+    return replace(t, habits=replace(t.habits, drafted=t.drafted, acceptance=t.acceptance, own_heads=False))
+
+
 @dataclass(frozen=True, slots=True)
 class Replicated:
     """First order: passes of replicas at one efficiency."""
@@ -161,7 +168,7 @@ class Engines:
         return pipelined_share(minimum(self.reader.deployment.pp, t.together), self.reader.longest_stage)
 
     def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
-        steps, h = self.iterations(self.writer, t, t.batch), self.drafting(t).habits
+        steps, h = self.iterations(self.writer, t, t.batch), drafting(self, t).habits
         share = t.batch / steps.groups / self.writer.deployment.attention_dp
         scale = draft_cost(h) / accepted_tokens(h.drafted, h.acceptance)
         return lambda context: steps.time(share, context, drafted=h.drafted, tag=tag).total * scale
@@ -171,12 +178,6 @@ class Engines:
         draft = self.draft if step is self.writer else None
         head = head_share(step.deployment.model, t) if step is self.writer else 0.0
         return Iterations(step, minimum(step.deployment.pp, sequences), draft, head)
-
-    def drafting(self, t: Traffic) -> Traffic:
-        """The same with what a draft model drafts, where there is one."""
-        if self.draft is None:
-            return t
-        return replace(t, habits=replace(t.habits, drafted=t.drafted, acceptance=t.acceptance, own_heads=False))
 
     def asked(self, t: Traffic) -> Traffic:
         """The same with the most requests that a replica takes, where nobody says."""
@@ -246,7 +247,7 @@ class Engines:
         return not self.apart and step.deployment.devices > max(step.network.domain, step.network.node)
 
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
-        t = self.drafting(t)
+        t = drafting(self, t)
         if self.apart:
             seen = disaggregated_loop if t.rate is None else disaggregated_arrivals
             return seen(*self._pools(t), a), 1.0
@@ -271,7 +272,7 @@ class Engines:
 
     def pool_rates(self, t: Traffic) -> tuple[Any, Any]:
         """Requests a second that the readers and the writers could do by themselves."""
-        return rates_apart(*self._pools(self.drafting(t)))
+        return rates_apart(*self._pools(drafting(self, t)))
 
     @staticmethod
     def _slots(t: Traffic, groups: Any) -> Traffic:

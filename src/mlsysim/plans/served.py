@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mlsysim.cases.deployment import Degrees
 from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.machines import drafting
 from mlsysim.cases.passing import longest
-from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.plans.targets import parse_targets
 from mlsysim.units.registry import to_si
@@ -66,14 +67,8 @@ class Served:
         # What they are at work on; those that have a client are at work on one at least.
         active = (result.active_requests or clients or 1) / self.writers
         active = active if clients is None else max(active, 1.0)
-        habits = Habits(shortest=1.0 if part.range_ratio is None else part.range_ratio, length_cv=part.length_cv)
-        self.traffic = Traffic(
-            server.prompt,
-            server.output,
-            active,
-            cached=round(result.prompt_cache_hit_ratio * server.prompt),
-            habits=habits,
-        )
+        machine, asked = result.named("machine"), result.named("traffic")
+        self.traffic = replace(drafting(machine, asked), batch=active)
         self.mean_output = float(self.traffic.mean_answer)
         first = result.ttft_at_concurrency
         # Without a steady state there is no time to the first token, nor of a request.
@@ -127,6 +122,11 @@ class Served:
     def further(self) -> bool:
         """Whether an answer has tokens after its first, whose time can be asked."""
         return self.mean_output > 1
+
+    @property
+    def asking(self) -> int | None:
+        """Clients that wait for their answers, of which a replica has one at least to be at work; None of requests that come by themselves."""
+        return self.clients if self.come is None else None
 
     @property
     def flying(self) -> str:

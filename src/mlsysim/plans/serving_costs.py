@@ -29,7 +29,8 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     if first is not None and server.calibrated:
         draws = power_band(sheet, "energy per token", server.chip, first)
     sheet.add("accelerator_power", first, times(first, draws))
-    idle = sum(fleet.total_accelerators for fleet, _ in pools) - served.result.devices
+    resting = sum(pool.devices - pool.working(served.asking) for _, pool in pools)
+    idle = round(sum(fleet.total_accelerators for fleet, _ in pools) - served.result.devices + resting)
     if idle > 0:
         verbs = ("has", "it waits, and is") if idle == 1 else ("have", "they wait, and are")
         sheet.assumed["idle_devices"] = f"{idle} of the accelerators {verbs[0]} no replica at work; {verbs[1]} paid for"
@@ -40,7 +41,7 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     shares = []
     for (fleet, pool), power, gone in zip(pools, powers, away, strict=False):
         there = 1.0 - gone * pool.width / fleet.total_accelerators
-        working = min(1.0, pool.devices / (there * fleet.total_accelerators))
+        working = min(1.0, pool.working(served.asking) / (there * fleet.total_accelerators))
         shares.append(Share(fleet, _mean(fleet, working, power, plan.hardware.power_cap), there=there))
         if fleet is pools[0][0] and power is not None and working < 1:
             waits = quantity(waiting_power_of(fleet.node.accelerator, plan.hardware.power_cap), "W")
@@ -79,8 +80,8 @@ def _mean(fleet: Fleet, working: float, power: float | None, cap: Any) -> float 
 def power_of(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> float | None:
     """Watts of an accelerator that serves; None where the zoo has no TDP for it. The facts are those of the first pool.
 
-    It works while there is any request: of clients that come again and at a measured rate always, of N that are there on average
-    by chance in a share 1 - exp(-N) of the time. An engine with little to do runs small batches, it does not wait for large ones.
+    It works while there is any request: of clients that come again (:meth:`mlsysim.cases.pools.Pool.busy`) and at a measured rate always, of N
+    that are there on average by chance in a share 1 - exp(-N) of the time. An engine with little to do runs small batches, it does not wait for large ones.
     """
     if chip.tdp is None:
         return None
@@ -88,12 +89,18 @@ def power_of(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> fl
     # A backlog is as good as more of the same requests.
     requests = served.delivered() + served.beside / served.mean_output
     precision, known = server.options["precision"], chip_power(chip)
-    always = served.come is None or part.output_rate is not None or part.backlog is not None
-    busy = 1.0 if always else 1 - math.exp(-requests / served.up[0] * served.latency)
+    rest = (served.mean_output - 1) * served.tpot
+    if part.output_rate is not None or part.backlog is not None:
+        busy = 1.0
+    elif served.come is None:
+        busy = pool.busy(served.ttft, rest, served.clients)
+    else:
+        busy = 1 - math.exp(-requests / pool.replicas * pool.here(served.ttft, rest))
     busy *= host_share(chip) if part.host_bound else 1.0
     share = equivalent(chip, precision)
     clocks, cap = served.result._facts.context["clocks"], server.plan.hardware.power_cap
-    activity = pool.activity(server.model, known, share, precision, served.traffic, requests, busy, clocks)
+    asked, draft = served.traffic, server.options.get("draft_model")
+    activity = pool.activity(server.model, known, share, precision, asked, requests, busy, clocks, draft, served.asking)
     most = None if cap is None else to_si(cap, "W")
     if pool.reads:
         sheet.facts |= power_facts(known, activity, most) | {"limit": quantity(known.limit, "W")}

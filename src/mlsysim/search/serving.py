@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsysim.cases.limited import Drawing, limited
-from mlsysim.cases.machines import Engines, Replicated
+from mlsysim.cases.machines import Engines, Replicated, drafting
 from mlsysim.cases.phases import MAX_CHUNKS
 from mlsysim.cases.pools import Pool
-from mlsysim.cases.serve import loads, serve
+from mlsysim.cases.serve import Served, loads, serve
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.search import deployments
@@ -172,9 +172,9 @@ class ServingPoints:
             fuller = used / room > needed / capacity
             needed, capacity = np.where(fuller, used, needed), np.where(fuller, room, capacity)
         served = serve(machine, x, total=sums_over_steps(places.size))
-        x = replace(x, batch=np.maximum(served.active / x.replicas, 1.0))
+        x = replace(drafting(machine, x), batch=np.maximum(served.active / x.replicas, 1.0))
         tokens = served.requests * x.answer
-        costed = self._pools(built, reader, writer, x, served.requests, (given["power_cap"], machine.reader.clocks))
+        costed = self._pools(built, reader, writer, x, served, (given["power_cap"], machine.reader.clocks))
         devices = sum((pool.devices for pool in costed), 0.0)
         at = columns.positions[self.on_axes["datacenter"]][index] if "datacenter" in self.on_axes else 0
         return {
@@ -196,30 +196,33 @@ class ServingPoints:
         }
 
     def _pools(
-        self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, requests: Any, limit: tuple[Any, Any]
+        self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, served: Served, limit: tuple[Any, Any]
     ) -> list[CostedPool]:
         """The devices at work: one pool, or one that reads prompts and one that writes answers."""
         pools = [(writer, x.replicas, not built.apart, True)]
         if built.apart:
             pools.insert(0, (reader, x.prefills, True, False))
         return [
-            self._pool(built.described, each, Pool(count, each.width * each.pp, reads, writes), x, requests, *limit)
+            self._pool(built.described, each, Pool(count, each.width * each.pp, reads, writes), x, served, *limit)
             for each, count, reads, writes in pools
         ]
 
     def _pool(
-        self, of: Any, replica: Replicas, pool: Pool, x: Traffic, requests: Any, cap: Any, clocks: Any
+        self, of: Any, replica: Replicas, pool: Pool, x: Traffic, served: Served, cap: Any, clocks: Any
     ) -> CostedPool:
-        model, precision = of.model, of.precision
+        model, requests, clients = of.model, served.requests, x.concurrency
         mfu = requests * pool.operations(model, x) / (pool.devices * replica.peak)
+        working = pool.working(clients) / pool.devices
 
         def power(utilization: Any) -> Any:
-            """kW of a device that is in use so much of the time, and waits for the rest."""
-            known = replica.power
-            does = pool.activity(model, known, replica.energy, precision, x, requests, clocks=clocks)
+            """kW of a device that is in use so much of the time where its replica has a client, and waits for the rest."""
+            known, used = replica.power, utilization * working
+            busy = 1.0 if clients is None else pool.busy(served.ttft, served.e2e - served.ttft, clients)
+            seen = requests, busy, clocks, of.draft, clients
+            does = pool.activity(model, known, replica.energy, of.precision, x, *seen)
             drawn = mean_power(known, does, cap)
             wait = known.wait if cap is None else np.minimum(known.wait, cap)
-            return (utilization * drawn + (1 - utilization) * wait) / 1000
+            return (used * drawn + (1 - used) * wait) / 1000
 
         around = replica.around, replica.per_node, replica.hosted, replica.tdp
         return CostedPool(pool.devices, replica.unit_cost, mfu, replica.rents, power, *around)

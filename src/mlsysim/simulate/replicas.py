@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mlsysim.cases.iterations import Iterations
-from mlsysim.cases.machines import Engines
+from mlsysim.cases.machines import Engines, drafting
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError, unknown_name
@@ -96,7 +96,7 @@ def steps_of(iterations: Iterations, habits: Habits) -> Steps:
 
 def kind_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
     """Replicas that write answers; that read prompts too unless others do."""
-    t = machine.drafting(t)
+    t = drafting(machine, t)
     own = machine.iterations(machine.writer, t, machine.writer.deployment.pp)
     habits, groups, budget = t.habits, int(own.groups), t.chunk and int(t.chunk)
     slots = ENDLESS if habits.slots is None else max(1, int(habits.slots / groups))

@@ -279,24 +279,3 @@ def host_share(chip: HardwareNode) -> float:
 def expands(model: Any, precision: str) -> bool:
     """Whether kernels expand narrow experts as they run, which draws more than their bytes and operations show."""
     return is_narrow(precision) and model.active_parameter_count < 0.9 * model.parameter_count
-
-
-def serving_activity(
-    model: Any,
-    known: ChipPower,
-    share: Any,
-    devices: Any,
-    batch_size: Any,
-    tokens_per_second: Any,
-    precision: str,
-    prompt: Any,
-    output: Any,
-    busy: Any = 1.0,
-) -> Activity:
-    """What each device does while a group of them serves a language model at a given rate of output tokens; an operation at the
-    precision counts as ``share`` of a 16-bit one."""
-    demand = model.demand("decode", batch_size=batch_size, seq_len=1, context=prompt + output / 2, precision=precision)
-    operations = 2 * model.active_parameter_count * tokens_per_second * (1 + prompt / output) * share
-    moved = (demand.weight_bytes + demand.cache_bytes) * tokens_per_second / batch_size
-    vector = known.converting if expands(model, precision) else vector_share("serving")
-    return Activity(operations / devices, moved / devices, busy, vector)

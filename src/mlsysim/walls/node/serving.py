@@ -266,6 +266,7 @@ class ServingModel(Resolver[ServingResult]):
             shown={
                 "machine": machine,
                 "clients": clients,
+                "traffic": traffic,
                 "served": served,
                 "looped": looped,
                 "times": times,
