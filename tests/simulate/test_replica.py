@@ -48,7 +48,7 @@ class PlantedSteps:
     def chunk(self, tokens: int, before: int) -> float:
         return 0.0
 
-    def mixed(self, n: int, attended: float, reading: int, prompts: int, chunks: float, share: float = 1.0) -> float:
+    def mixed(self, n: int, attended: float, reading: int, prompts: int, chunks: float, *_: float) -> float:
         return reading * self.token + (self.pause + attended if n else 0.0)
 
     def plain(self) -> Any:

@@ -61,7 +61,7 @@ def test_a_step_with_prompts_is_that_of_the_case(name: str) -> None:
         n, context = draw.choice((0, draw.randrange(1, 200))), draw.randrange(0, 20_000)
         prompts, tokens, before = draw.randrange(1, 4), draw.randrange(1, 3000), draw.choice((0, draw.randrange(9000)))
         chunks = prompts * steps.chunk(tokens, before)
-        got = steps.mixed(n, n * steps.contexts.at(context)[0], prompts * tokens, prompts, chunks)
+        got = steps.mixed(n, n * steps.contexts.at(context)[0], prompts * tokens, prompts, chunks, 1.0, before + tokens)
         asked = float(n), float(context), float(prompts), float(tokens), float(before)
         assert got == pytest.approx(step.time(*asked).total, rel=1e-9)
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from mlsysim.cases.algebra import ledger_of
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
+from mlsysim.models.passes import Pass, Sharding
 from mlsysim.models.registry import Models
+from mlsysim.models.template import Core
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import ENGINES, architecture, engine, engine_names
 from mlsysim.timing.power import Clock
@@ -209,6 +211,22 @@ def test_what_others_saw_of_steps_without_graphs_is_in_the_interval():
     ):
         step = step_of(model, chip, name, precision="bf16", cache_precision="bf16", tp=1)
         assert 1 / 1.35 < 1e3 * step.time(1.0, 130.0).total / seen < 1.35
+
+
+def test_short_prompts_pick_no_keys():
+    """An indexer's queries and scores are launched where a prompt has more keys than it picks; then queries attend to the latent, 1,088 wide for 512."""
+    step = step_of("GLM_5", "H200", "SGLang", tp=8, moe_tp=8)
+    layers, keys = step.stack.layers, 2048
+    assert step.launched(1.0, 0.0, keys + 1) - step.launched(1.0, 0.0, keys) == 14 * layers
+    assert step.launched(1.0, 0.0) == step.launched(1.0, 0.0, keys + 1)
+    short, long = (step.time(0.0, 0.0, 1.0, 8.0, before).total for before in (keys - 8.0, keys - 7.0))
+    assert long - short > 0.9 * 14 * layers * step.engine.host_operator * step.factors[2]
+    core = next(kind for _, kind in step.blocks.mixing["prompt"] if isinstance(kind, Core) and kind.picked)
+    seen, more = (
+        core.operators(Pass.of("prefill", 1, n, 0, "fp8", Sharding()), None)[-1].flops for n in (keys, 2 * keys)
+    )
+    assert seen == pytest.approx(2 * core.heads * keys**2 / 2 * (core.qk + core.v), rel=1e-3)
+    assert more == pytest.approx(2 * core.heads * 1.5 * keys**2 * (2 * 512 + 64), rel=1e-3)
 
 
 def test_sparse_attention_caps_the_context():

@@ -166,7 +166,16 @@ class LatentAttention(Mixer):
         else:
             attend = (
                 Product("kv_up", "attention", heads * (nope + v), rank, "n"),
-                Core(heads, heads, nope + rope, v, nope + rope + v, window, picked=picked),
+                Core(
+                    heads,
+                    heads,
+                    nope + rope,
+                    v,
+                    nope + rope + v,
+                    window,
+                    picked=picked,
+                    latent_width=picked * (2 * rank + rope),
+                ),
             )
         out = Product("attention_out", "attention", h, heads * v, "k")
         return (*down, *self._indexer, *attend, out, Reduce("attention_reduce", "attention", h))

@@ -18,7 +18,7 @@ from mlsysim.models.graph import MULTIPLY_ADD, Operator
 from mlsysim.models.passes import Pass, elementwise, gemm, operator
 from mlsysim.physics.memory import causal_pairs
 from mlsysim.physics.precision import HALF
-from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.records import dataclass
 
 UNBOUNDED = 1e12
@@ -83,7 +83,9 @@ class Core(NamedTuple):
     """Attention of ``heads`` heads over a window, over keys that are folded by ``ratio`` or those of an encoder, causal or not.
 
     A key leaves ``cached`` elements for each of ``kv_heads``. ``picked`` keys are chosen by an indexer, which a training step does not
-    have; heads that are not ``divided`` run on every device. ``halved`` counts half of the pass's own tokens in a decode too.
+    have: queries of a prompt that is longer than these attend to keys of their own, so that none are rebuilt for all of them, and d_qk + d_v are the
+    ``latent_width`` (DeepSeek-V3.2, 2025); shorter prompts attend to all keys. Heads that are not ``divided`` run on every device. ``halved`` counts half of
+    the pass's own tokens in a decode too.
     """
 
     heads: float
@@ -101,6 +103,7 @@ class Core(NamedTuple):
     divided: bool = True
     halved: bool = False
     trained: bool = True
+    latent_width: float = 0.0
 
     @property
     def latent(self) -> bool:
@@ -129,12 +132,15 @@ class Core(NamedTuple):
         pairs = (causal_pairs(p.new, p.context, self.window) if causal else p.new * length) / p.shard.cp
         seen = minimum(length, self.window)
         sizes = {"m": p.new, "n": seen, "k": self.qk, "groups": p.batch * heads, "kv_heads": kv_heads}
+        width: Any = self.qk + self.v
+        if self.latent_width and p.phase == "prefill":
+            width = where(length > self.window, self.latent_width, width)
         one = operator(
             self.name,
             "attention",
             "attention",
             p,
-            flops=MULTIPLY_ADD * p.batch * heads * pairs * (self.qk + self.v),
+            flops=MULTIPLY_ADD * p.batch * heads * pairs * width,
             read=p.tokens * heads * self.qk,
             written=p.tokens * heads * self.v,
             cache=p.batch * seen * kv_heads * self.cached,

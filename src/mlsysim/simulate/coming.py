@@ -135,7 +135,9 @@ class Coming(Answers):
     def pace(self) -> float:
         """Seconds of a prompt's token in a step that reads as many as it has room for."""
         budget = self.scheduling.budget
-        return self.steps.mixed(0, 0.0, budget, 1, self.steps.chunk(budget, 0)) / (budget * self.steps.ranks)
+        return self.steps.mixed(0, 0.0, budget, 1, self.steps.chunk(budget, 0), 1.0, budget) / (
+            budget * self.steps.ranks
+        )
 
     def _see(self, until: float) -> None:
         """Requests that have come by ``until`` wait."""

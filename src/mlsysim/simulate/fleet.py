@@ -203,7 +203,7 @@ class Fleet:
         sent, read, writers = max(first.front, _SHORTEST), 0.0, self.back or self.front
         if between is not None:
             sent = max(between.start + between.transfer(1), _SHORTEST)
-            read = first.front + first.steps.mixed(0, 0.0, 1, 1, first.steps.chunk(1, 0))
+            read = first.front + first.steps.mixed(0, 0.0, 1, 1, first.steps.chunk(1, 0), 1.0, 1)
         now, number, left = 0.0, 0, True
         ended.extend([0.0] * clients)
         while left or self.busy():

@@ -209,7 +209,7 @@ class Replica(Swift):
         """A step that reads prompts, beside the answers of n requests."""
         steps, spent, plan, ranks = self.steps, self.spent, self.scheduling, self.steps.ranks
         left = self._budget(n)
-        tokens, largest, chunks, widest, parts = 0, 0, 0.0, 0.0, 0
+        tokens, largest, chunks, widest, parts, longest = 0, 0, 0.0, 0.0, 0, 0
         ended: list[Live] = []
         for live in self.reading:
             take = live.unread if live.unread <= left or plan.whole else left
@@ -218,9 +218,8 @@ class Replica(Swift):
             if ranks > 1 and not plan.whole:
                 take = min(take, plan.budget)
             cost = steps.chunk(take, live.prompt - live.unread)
-            live.unread -= take
-            left -= take
-            tokens += take
+            live.unread, left, tokens = live.unread - take, left - take, tokens + take
+            longest = max(longest, live.prompt - live.unread)
             chunks += cost
             parts += 1
             if ranks > 1:
@@ -231,7 +230,7 @@ class Replica(Swift):
             if not live.unread:
                 ended.append(live)
         if ranks == 1:
-            seconds = steps.mixed(n, self.load, tokens, parts, chunks)
+            seconds = steps.mixed(n, self.load, tokens, parts, chunks, 1.0, longest)
         else:
             each = max(largest, -(-tokens // ranks))
             seconds = steps.mixed(
@@ -241,6 +240,7 @@ class Replica(Swift):
                 max(1, -(-parts // ranks)),
                 max(widest, chunks / ranks),
                 tokens / (ranks * each),
+                longest,
             )
         if self.prefixes is not None:
             seconds = max(seconds, self.prefixes.recall())

@@ -254,7 +254,7 @@ def _reading(kind: Kind, asked: Samples, each: float) -> float:
             parts = max(1, round(tokens / asked.prompt))
             rank = -(-tokens // steps.ranks)
             cost = parts * steps.chunk(min(tokens, asked.prompt), 0) / steps.ranks
-            seconds += many * steps.mixed(0, 0.0, rank, max(1, parts // steps.ranks), cost)
+            seconds += many * steps.mixed(0, 0.0, rank, max(1, parts // steps.ranks), cost, 1.0, asked.prompt)
     return seconds
 
 

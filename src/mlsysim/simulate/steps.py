@@ -100,7 +100,10 @@ class Steps:
         # Operators of a step without prompts that are not in a graph: launched one by one, and waited for.
         launched = step.launched(0.0, 0.0) if engine.answer_operator else 0.0
         self._launching, self._waiting = launched * engine.answer_operator, launched * engine.waited_operator
-        base, prompt, beside = (step.launched(*each) * of_launches for each in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)))
+        base, prompt, beside = (
+            step.launched(*each, 0.0) * of_launches for each in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
+        )
+        self._picks = [(operators * of_launches, keys) for operators, keys in step.blocks.picks]
         self._launched, self._for_prompt, self._beside = base, prompt - base, beside - base
         self._rows: dict[Any, float] = {}
         self._halved: dict[Any, Rows] = {}
@@ -228,9 +231,19 @@ class Steps:
             found = self._chunks[key] = self._prompts(1.0, float(tokens), float(before)) - self._prompt_start
         return found
 
-    def mixed(self, n: int, attended: float, reading: int, prompts: int, chunks: float, share: float = 1.0) -> float:
+    def mixed(
+        self,
+        n: int,
+        attended: float,
+        reading: int,
+        prompts: int,
+        chunks: float,
+        share: float = 1.0,
+        longest: float = _FAR,
+    ) -> float:
         """A step that writes for n sequences, whose contexts take ``attended``, and reads ``reading`` tokens of so many prompts, whose
-        attention takes ``chunks``; ranks read ``share`` of that on average. As ``EngineStep.step_time`` has it, on floats."""
+        attention takes ``chunks`` and the ``longest`` of which has so many tokens then; ranks read ``share`` of that on average. As
+        ``EngineStep.step_time`` has it, on floats."""
         decode = n * (1 + self.drafted)
         attention = self._prompt_start + chunks
         if n:
@@ -240,11 +253,13 @@ class Steps:
             halves = self._halved.get(asked)
             if halves is None:
                 halves = self._halved[asked] = self.step.rows(*asked, self._prompted)
-            return self._staged(halves, attention, decode, reading, n, prompts)
+            return self._staged(halves, attention, decode, reading, n, prompts, longest)
         device = self._device(decode, reading, n, prompts, share) + self._row * decode
         if self._stages:
-            return self._staged(Rows(device, 0.0, 0.0), attention, decode, reading, n, prompts)
+            return self._staged(Rows(device, 0.0, 0.0), attention, decode, reading, n, prompts, longest)
         launched = self._launched + self._for_prompt * prompts + (self._beside if n else 0.0)
+        for operators, keys in self._picks:
+            launched += operators if longest > keys else 0.0
         busy = soft_maximum(device + attention, launched * self._operator) + launched * self._waited
         return float(busy + self._host + self._each * n)
 
@@ -335,11 +350,11 @@ class Steps:
         found = self._kinds[kind][count] = float(self.step.products(kind, float(count), self._prompted))
         return found
 
-    def _staged(self, rows: Rows, attention: float, decode: int, reading: int, n: int, prompts: int) -> float:
-        i = self.iterations
-        found = self.step.step_time(
-            rows, attention, float(decode), float(reading), float(n), float(prompts), self._prompted
-        )
+    def _staged(
+        self, rows: Rows, attention: float, decode: int, reading: int, n: int, prompts: int, longest: float
+    ) -> float:
+        i, asked = self.iterations, (float(decode), float(reading), float(n), float(prompts))
+        found = self.step.step_time(rows, attention, *asked, self._prompted, longest)
         total, stage = found.total, found.stage
         if i.draft is not None and self.drafted and n:
             drafting = i.draft.time(float(n * self.ranks), 0.0).total * self.drafted

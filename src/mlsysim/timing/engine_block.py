@@ -16,7 +16,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.adapters import adapted_matrices
 from mlsysim.models.ffn import Experts
 from mlsysim.models.stack import Stack
-from mlsysim.models.template import Core, Product, Scan
+from mlsysim.models.template import UNBOUNDED, Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.engines import Engine, serving_table
 from mlsysim.units.records import dataclass
@@ -73,7 +73,8 @@ class StepProduct:
 class StepBlocks:
     """All blocks of a network: products; cores and scans of a decode and of a prompt; experts; and what is counted of each.
 
-    ``layers`` are pairs of parts, ``launches`` operators that the host starts one by one in a step with a prompt.
+    ``layers`` are pairs of parts, ``launches`` operators that the host starts one by one in a step with a prompt, ``picks`` further ones where a prompt
+    has more than so many keys to pick from.
     """
 
     products: list[StepProduct] = field(default_factory=list)
@@ -83,6 +84,7 @@ class StepBlocks:
     layers: float = 0.0
     reductions: float = 0.0
     launches: float = 0.0
+    picks: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def routed(self) -> float:
@@ -103,6 +105,9 @@ def step_blocks(stack: Stack, tp: int, attention_dp: int, mixers: bool, feed: bo
         found.launches += n * (sum(counts[name] for part in parts for name in part.family) + len(parts) / 2 * each)
         for part in parts:
             _add(found, part, n, tp, mixers, feed)
+        cores = [kind for part in parts for kind in part.template() if isinstance(kind, Core)]
+        keys = [kind.window if kind.picked else kind.topk * kind.ratio for kind in cores]
+        found.picks += [(n * counts["picking"], picked) for picked in keys if picked < UNBOUNDED]
     if attention_dp > 1:
         found.launches += found.routed * counts["data"]
     if stack.head and stack.vocab:

@@ -28,7 +28,7 @@ from mlsysim.timing.engine_block import (
 from mlsysim.timing.engines import chip_class, device_memory, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
 from mlsysim.timing.sustained import measured_attention, measured_products, peak_rate
-from mlsysim.units.ops import ceil
+from mlsysim.units.ops import ceil, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
@@ -173,9 +173,12 @@ class EngineDevice:
         heads = sum(n * kind.kv_heads / min(tp, kind.kv_heads) for n, kind in kinds if isinstance(kind, Core))
         return heads * self.engine.attended_row
 
-    def launched(self, prompts: Any, answers: Any) -> Any:
-        """Operators of a step with so many prompts, beside ``answers`` or not (1 or 0)."""
-        launched, engine = self.blocks.launches, self.engine
+    def launched(self, prompts: Any, answers: Any, longest: Any = math.inf) -> Any:
+        """Operators of a step with so many prompts, the ``longest`` of which has so many tokens in the end, beside ``answers`` or not (1 or 0)."""
+        launched: Any = self.blocks.launches
+        engine = self.engine
+        for operators, keys in self.blocks.picks:
+            launched = launched + where(longest > keys, operators, 0.0)
         if present(engine.prompt_operators) or present(engine.answer_operators):
             more = engine.prompt_operators * prompts + engine.answer_operators * answers
             launched = launched + self.blocks.layers * more

@@ -37,6 +37,7 @@ Of a model that was measured on the engine, kernels of prompts and of answers an
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
@@ -139,7 +140,8 @@ class EngineStep(EngineKernels):
         answers = there * self.answers_attended(sequences, context, drafted, drawn) if present(sequences) else 0.0
         prompted = self.prompts_attended(prompts, prompt_tokens, prompt_context, drawn) if present(prompts) else 0.0
         rows = self.rows(decode, reading, sequences, prompts, reading_ranks, drawn)
-        return self.step_time(rows, answers + prompted, decode, reading, sequences, prompts, drawn)
+        longest = prompt_context + prompt_tokens
+        return self.step_time(rows, answers + prompted, decode, reading, sequences, prompts, drawn, longest)
 
     def _tag(self, prompted: bool, tag: Tag) -> Tag:
         """Times at the clocks of steps with prompts, or of others."""
@@ -273,8 +275,9 @@ class EngineStep(EngineKernels):
         sequences: Any,
         prompts: Any,
         tag: Tag = untagged,
+        longest: Any = math.inf,
     ) -> StepTime:
-        """The step of these: what the host adds, and what stages are busy with."""
+        """The step of these: what the host adds, and what stages are busy with. The ``longest`` prompt has so many tokens at its end."""
         d, tokens, experts = self.deployment, decode + reading, rows.experts
         device = rows.products + attention + experts + rows.rest
         if rows.exchange is not None:
@@ -290,7 +293,8 @@ class EngineStep(EngineKernels):
         if prompted or present(runner.answer_operator):
             # Operators that the host launches one by one: a step cannot be faster than the launches.
             operator = runner.host_operator if prompted else runner.answer_operator
-            launched = rows.halves * self.launched(prompts, minimum(sequences, 1.0) if prompted else 0.0)
+            there = minimum(sequences, 1.0) if prompted else 0.0
+            launched = rows.halves * self.launched(prompts, there, longest if prompted else math.inf)
             launched = of_launches * launched if prompted else launched
             launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * operator)
             waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * runner.waited_operator)
