@@ -30,6 +30,12 @@ _LETTERS = re.compile(r'(?:<mi mathvariant="normal">[A-Za-z]</mi>){2,}')
 _TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")
 _LONG = 36
 """Characters of a formula in a line, as it is written, from which on it may be wider than a phone."""
+_WIDE = 24
+"""Signs of an equation of a block up to which it fits a phone."""
+_GAP = re.compile(r"\\q?quad(?![A-Za-z])")
+_SIGN = re.compile(r"(?<=\s)[=+](?=\s)")
+_FIRST_SIGN = re.compile(r"<mo(?=[^<]*>)")
+_OPEN, _CLOSED = r"[({\[]|\\lfloor", r"[)}\]]|\\rfloor"
 _MARKUP = re.compile(r"[*_\[\]|`~^\\]")
 
 
@@ -48,10 +54,35 @@ def _part(match: re.Match[str]) -> str:
     if match["escaped"]:
         return "&#36;"
     if match["block"]:
-        return f'<div class="formula">{_set(match["block"], "block")}</div>'
+        return f'<div class="formula">{"".join(map(_equation, _split(match["block"], _GAP)))}</div>'
     # A line that begins with a formula is a paragraph's all the same. One that may be wider than a phone scrolls there.
     kind = "math long" if len(match["inline"]) > _LONG else "math"
     return f'<span class="{kind}">{_set(match["inline"], "inline")}</span>'
+
+
+def _split(latex: str, at: re.Pattern[str]) -> list[str]:
+    """Pieces of a formula between marks that stand in no bracket."""
+    pieces, depth, start = [], 0, 0
+    for found in re.finditer(rf"(?P<at>{at.pattern})|(?P<open>{_OPEN})|(?P<closed>{_CLOSED})", latex):
+        if found["at"] is None:
+            depth += 1 if found["open"] else -1
+        elif depth == 0:
+            pieces.append(latex[start : found.start()])
+            start = found.end() if at is _GAP else found.start()
+    return [piece for piece in [*pieces, latex[start:]] if piece.strip()]
+
+
+def _equation(latex: str) -> str:
+    """One equation of a block; a long one in pieces, each from a sign on, that go on in the next line of a narrow page."""
+    whole = _set(latex, "block")
+    if len(re.sub(r"<[^>]+>|&#?\w+;", "", whole)) <= _WIDE:
+        return whole
+    first, *rest = _split(latex, _SIGN)
+    lines = [
+        _set(first, "block"),
+        *(_FIRST_SIGN.sub(r'<mo form="infix"', _set(piece, "block"), count=1) for piece in rest),
+    ]
+    return f'<span class="equation">{"".join(lines)}</span>'
 
 
 def _set(latex: str, display: str) -> str:

@@ -127,6 +127,15 @@ def test_a_formula_becomes_mathml(latex: str, part: str) -> None:
     assert formulas.with_mathml(f"$$\n{latex}\n$$").startswith('<div class="formula"><math')
 
 
+def test_equations_of_a_block_go_on_in_the_next_line_of_a_narrow_page() -> None:
+    formulas = pytest.importorskip("sitetools.formulas", reason=MISSING, exc_type=ImportError)
+    assert formulas.with_mathml(r"$$C = 6\,P\,D, \qquad D = 20\,P$$").count("<math") == 2
+    long = r"T = \max\left(a + b, \frac{c + d}{e}\right) + T_{\mathrm{dispatch}} + T_{\mathrm{waiting}}"
+    pieces = formulas.with_mathml(f"$${long}$$").split("<math")[1:]
+    assert len(pieces) == 4 and ["max" in piece for piece in pieces] == [False, True, False, False]
+    assert all('<mo form="infix"' in piece for piece in pieces[1:])
+
+
 def test_code_and_money_are_no_formulas() -> None:
     formulas = pytest.importorskip("sitetools.formulas", reason=MISSING, exc_type=ImportError)
     page = "`$5` and `$6`\n\n```sh\necho $A $B\n```\n"
