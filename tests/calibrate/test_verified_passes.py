@@ -13,8 +13,8 @@ from mlsysim.models.registry import Models
 from mlsysim.models.vision import CNNWorkload
 
 BOUNDS = {
-    "prefill": (7, 10), "decode": (10, 15), "train": (6, 11), "encoder prefill": (11, 18), "experts prefill": (5, 9),
-    "experts decode": (10, 15), "experts train": (19, 20), "compiled prefill": (3, 3), "compiled train": (4, 13),
+    "prefill": (7, 10), "decode": (9, 14), "train": (6, 12), "encoder prefill": (11, 18), "experts prefill": (5.2, 9),
+    "experts decode": (9, 14), "experts train": (19, 20), "compiled prefill": (3, 3), "compiled train": (4, 13),
     "image prefill": (10, 30), "image train": (21, 34), "compiled image": (4, 8),
 }  # fmt: skip
 """Per cent: the most that the median and nine tenths of a kind are off."""
@@ -46,7 +46,7 @@ def _passes() -> dict[str, list[tuple[float, str]]]:
 
 def test_passes_on_an_h200_are_as_near_as_the_page_says():
     found = _passes()
-    assert sum(map(len, found.values())) > 240 and found.keys() == BOUNDS.keys()
+    assert sum(map(len, found.values())) > 270 and found.keys() == BOUNDS.keys()
     for kind, errors in found.items():
         middle, most = BOUNDS[kind]
         assert statistics.median(e for e, _ in errors) < middle, (kind, sorted(errors)[::-1][:3])
