@@ -16,6 +16,7 @@ from mlsysim.models.storage import stored
 from mlsysim.physics.precision import FORMATS, PARTS, PASSES, recipe_of, recipes
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.serving import ServingModel
 
@@ -231,3 +232,20 @@ def test_deepseeks_recipe_sends_and_keeps_less():
     assert held[0]["optimizer state"] == pytest.approx(8 / 12 * held[1]["optimizer state"])
     assert held[0]["activations"] < 0.8 * held[1]["activations"]
     assert "moments in bf16; waiting activations in fp8; tokens to experts in fp8" in own.assumptions["recipe"]
+
+
+@pytest.mark.parametrize("precision", ["fp8", "int8", "int4", "bf16", "fp32"])
+def test_who_is_asked_keeps_caches_in_one_format(precision):
+    """The resolver at both fidelities, what it demands and its list of operators: 16 bits, or as wide as the model runs."""
+    width = 4.0 if precision == "fp32" else 2.0
+    sizes = {"batch_size": 4, "output_len": 100, "precision": precision}
+    first, fitted = (
+        ServingModel().solve("Llama3_8B", "H200", 1000, **sizes, **more) for more in ({}, {"efficiency": "calibrated"})
+    )
+    model = Models.get("Llama3_8B")
+    expected = model.stack.cache_bytes(1100, width) * 4
+    assert to_si(first.kv_cache_size, "byte") == to_si(fitted.kv_cache_size, "byte") == pytest.approx(expected)
+    each = model.stack.cache_bytes(1000, width, read=True) * 4
+    assert model.demand("decode", batch_size=4, context=1000, precision=precision).cache_bytes == each
+    operators = model.lower("decode", batch_size=4, seq_len=1000, precision=precision).operators
+    assert sum(op.cache_bytes * op.count for op in operators) == pytest.approx(each, rel=0.01)

@@ -15,7 +15,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak, storage_formats
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import bytes_per_element, format_of
+from mlsysim.physics.precision import cache_format, is_narrow
 from mlsysim.timing.device_time import check_known
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
@@ -24,14 +24,6 @@ from mlsysim.timing.profile import own_profile
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, listed, worded
-
-CACHE_FORMAT = "bf16"
-"""What engines keep caches in unless they are told otherwise."""
-
-
-def usual_cache(precision: str) -> str | None:
-    """The format of caches where nobody says one, of a model that runs in narrower formats; of others it is that of the arithmetic."""
-    return CACHE_FORMAT if bytes_per_element(precision) < 2 else None
 
 
 class Degrees(NamedTuple):
@@ -99,15 +91,14 @@ class Deployment:
 
     @property
     def cache_format(self) -> str:
-        """Of the caches: as engines keep them unless they are told otherwise, in 16 bits, or as wide as the model runs."""
-        wide = "fp32" if self.precision == "tf32" else self.precision
-        return self.cache_precision or (wide if format_of(wide).wide else CACHE_FORMAT)
+        """Of the caches."""
+        return cache_format(self.cache_precision, self.precision)
 
     @property
     def _cache_in_words(self) -> str:
         """The format of the caches as it is told: of the two of 16 bits the one that the model or the chip has."""
         without = self.precision == "fp16" or not self.chip.compute.supports("bf16")
-        return "fp16" if self.cache_format == CACHE_FORMAT and without else self.cache_format
+        return "fp16" if self.cache_format == "bf16" and without else self.cache_format
 
     @property
     def writing_chip(self) -> HardwareNode:
@@ -131,6 +122,8 @@ class Deployment:
 
     def machine(self, assumed: dict[str, str]) -> Replicated | Engines:
         """What reads and writes; what had to be assumed is noted in ``assumed``."""
+        if self.cache_precision is None and (self.engine is not None or is_narrow(self.precision)):
+            assumed["cache_precision"] = self._cache_in_words
         if self.engine is None:
             return self.replicated(assumed)
         reader = writer = self._engine(assumed)
@@ -143,7 +136,7 @@ class Deployment:
         """Replicas at first order; of a calibrated deployment those whose passes are bounds, at the datasheet's rates."""
         own = self
         if self.engine is not None:
-            own = replace(self, engine=None, cache_precision=self.cache_format, efficiency=1.0)
+            own = replace(self, engine=None, efficiency=1.0)
         reader = writer = own.replica(assumed)
         if self.decode_chip is not None:
             writer = own.writing.replica(assumed)
@@ -186,7 +179,7 @@ class Deployment:
                 model,
                 chip,
                 self.precision,
-                self.cache_precision,
+                self.cache_format,
                 self.tp,
                 self.pp,
                 split.experts,
@@ -215,8 +208,6 @@ class Deployment:
         split = self.degrees
         check_degrees(model, *split, redundant=self.redundant)
         check_context(model, self.tp, self.cp)
-        if self.cache_precision is None:
-            assumed["cache_precision"] = self._cache_in_words
         mixture = getattr(model, "experts", 1) > 1
         named, share = engine(self.engine or "").on(chip, self.offline, self.prefixes), self.memory_fraction
         if share is None and chip.family == "cpu":

@@ -61,7 +61,7 @@ class Replica:
     model: TransformerWorkload
     chip: Any
     precision: str
-    cache_precision: str | None
+    cache_precision: str
     tp: Any
     pp: Any
     ep: Any
@@ -144,7 +144,7 @@ class Replica:
 
     @cached_property
     def cache_element(self) -> Any:
-        return bytes_per_element(self.cache_precision) if self.cache_precision else self.activation_element
+        return bytes_per_element(self.cache_precision)
 
     @cached_property
     def dispatch(self) -> Any:

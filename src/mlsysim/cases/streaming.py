@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.physics.precision import activation_element, bytes_per_element
+from mlsysim.physics.precision import activation_element, bytes_per_element, cache_format
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
@@ -64,6 +64,5 @@ class Streamed:
 
 def bytes_each(model: Any, seq_len: int, new: int, precision: str, cache_precision: str | None) -> tuple[float, float]:
     """Cache and activations of one sequence; arithmetic narrower than a byte keeps 16 bits beside it."""
-    element = activation_element(precision)
-    kept = bytes_per_element(cache_precision) if cache_precision else element
-    return float(model.stack.cache_bytes(seq_len, kept)), model.stack.saved.total * element * new
+    kept = bytes_per_element(cache_format(cache_precision, precision))
+    return float(model.stack.cache_bytes(seq_len, kept)), model.stack.saved.total * activation_element(precision) * new

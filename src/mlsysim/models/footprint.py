@@ -24,7 +24,7 @@ from mlsysim.models.storage import stored, tables, token_table
 from mlsysim.models.traffic import stream
 from mlsysim.models.training_state import Saved, TrainingState
 from mlsysim.physics.pipeline import held
-from mlsysim.physics.precision import activation_element, bytes_per_element, format_of
+from mlsysim.physics.precision import bytes_per_element, cache_format, format_of
 from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import activation_bytes_per_layer, sharded_state
 from mlsysim.units.ops import maximum, minimum, where
@@ -39,7 +39,7 @@ def inference_bytes(
     stack = stack_of(model)
     if stack is None or getattr(model, "structure", "decoder") == "encoder":
         return weights
-    kept = bytes_per_element(cache_precision) if cache_precision else activation_element(precision)
+    kept = bytes_per_element(cache_format(cache_precision, precision))
     text, source = model.written(phase, length, 0)  # type: ignore[attr-defined]
     return float(weights + stack.cache_bytes(text, kept, source=source) * batch)
 

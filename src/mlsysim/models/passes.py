@@ -11,7 +11,7 @@ from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.models.graph import MULTIPLY_ADD, Operator
-from mlsysim.physics.precision import HALF, activation_element, bytes_per_element, format_of
+from mlsysim.physics.precision import HALF, activation_element, bytes_per_element, cache_format, format_of
 from mlsysim.units.records import dataclass
 
 PHASES = ("prefill", "decode", "training", "inference")
@@ -73,9 +73,10 @@ class Pass:
             raise unknown_name("phase", phase, PHASES, remedy="use prefill, decode, training or inference.")
         weight = bytes_per_element(precision)
         activation = bytes_per_element(activation_precision) if activation_precision else activation_element(precision)
-        cache = bytes_per_element(cache_precision) if cache_precision else activation
+        # In training nothing is kept for later tokens: keys and values are activations.
+        held = activation if phase == "training" else bytes_per_element(cache_format(cache_precision, precision))
         return cls(
-            phase, batch, new, context, weight, activation, cache, shard, causal, kept, format_of(precision).rest / 8
+            phase, batch, new, context, weight, activation, held, shard, causal, kept, format_of(precision).rest / 8
         )
 
     def stored(self, layer: str, kind: str) -> float:

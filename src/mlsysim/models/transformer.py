@@ -22,7 +22,7 @@ from mlsysim.models.passes import PHASES, Pass, Sharding, whole_model
 from mlsysim.models.stack import Block, Recompute, Stack, pair_up, training_operators
 from mlsysim.models.storage import kept_parts, stored
 from mlsysim.models.template import UNBOUNDED, Mixer
-from mlsysim.physics.precision import activation_element, bytes_per_element
+from mlsysim.physics.precision import activation_element, bytes_per_element, cache_format
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import Quantity
 
@@ -236,7 +236,7 @@ class TransformerWorkload(TransformerDimensions):
         weight, activation = stored(self, formats[0]), activation_element(formats[0])
         held: Any = 0.0
         if phase != "training" and self.has_dimensions and (phase == "decode" or context):
-            kept = bytes_per_element(cache) if cache else activation
+            kept = bytes_per_element(cache_format(cache, formats[0]))
             held = self.stack.cache_bytes(context, kept, read=True) * batch
         new = 1 if phase == "decode" else new
         return sequence_demand(self.totals, phase, batch, new, context, weight[:2], activation, held, again, frozen)

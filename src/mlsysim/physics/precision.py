@@ -268,6 +268,16 @@ def activation_element(name: str) -> float:
     return found.bytes if found.arithmetic and found.bytes >= 1 else HALF
 
 
+def cache_format(given: str | None, precision: str) -> str:
+    """The format of caches: as given, else as engines keep them, in 16 bits, or as wide as the model runs.
+
+    >>> cache_format(None, "fp8"), cache_format(None, "fp32"), cache_format("fp8", "bf16")
+    ('bf16', 'fp32', 'fp8')
+    """
+    wide = "fp32" if precision == "tf32" else precision
+    return given or (wide if format_of(wide).wide else "bf16")
+
+
 def is_narrow(name: str) -> bool:
     """Whether a format has fewer than 16 bits."""
     return format_of(name).narrow

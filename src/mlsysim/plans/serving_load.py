@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlsysim.cases.deployment import Degrees, most_context, usual_cache
+from mlsysim.cases.deployment import Degrees, most_context
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.plans.arrivals import Arrivals, check_played, grows_to, is_simulated
@@ -157,8 +157,6 @@ class Server:
             "decode_hardware": None if pool is None else pool.node.accelerator,
             "fabric": self.fleet.fabric if self.fleet.count > 1 else None,
         }
-        if part.cache_precision is None and (kept := usual_cache(options["precision"])) is not None:
-            options["cache_precision"] = assumed["cache_precision"] = kept
         return {name: value for name, value in options.items() if value is not None}
 
     def at(self, layout: Layout, clients: int | None, rate: float | None = None) -> Served:

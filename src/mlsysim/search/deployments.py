@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsysim.cases.deployment import Deployment, check_context, check_degrees, usual_cache
+from mlsysim.cases.deployment import Deployment, check_context, check_degrees
 from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.rent import price_text
 from mlsysim.cases.replica import Replica
@@ -98,12 +98,10 @@ INPUTS = _DECLARED | {other: _DECLARED[name] for other, name in _MEANT.items()}
 
 
 def with_formats(given: dict[str, Any]) -> dict[str, Any]:
-    """Inputs of a deployment with the formats that a plan has where nobody says any."""
+    """Inputs of a deployment with the format that a plan has where nobody says one."""
     if given.get("precision") is None:
         chip, model = Hardware.get(given["hardware"]), Models.get(given["model"])
         given = given | {"precision": run_format(chip, model, model.native_format)}
-    if given.get("cache_precision") is None:
-        given = given | {"cache_precision": usual_cache(given["precision"])}
     return given
 
 
