@@ -103,7 +103,7 @@ class Steps:
         base, prompt, beside = (
             step.launched(*each, 0.0) * of_launches for each in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
         )
-        self._picks = [(operators * of_launches, keys) for operators, keys in step.blocks.picks]
+        self._picks = [(operators * of_launches, keys) for operators, keys in step.picks]
         self._launched, self._for_prompt, self._beside = base, prompt - base, beside - base
         self._rows: dict[Any, float] = {}
         self._halved: dict[Any, Rows] = {}

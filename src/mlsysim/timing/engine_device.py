@@ -173,11 +173,16 @@ class EngineDevice:
         heads = sum(n * kind.kv_heads / min(tp, kind.kv_heads) for n, kind in kinds if isinstance(kind, Core))
         return heads * self.engine.attended_row
 
+    @property
+    def picks(self) -> list[tuple[float, float]]:
+        """Operators that pick keys, and the tokens beyond which prompts have them."""
+        return [(operators, keys if self.engine.dense_short else 0.0) for operators, keys in self.blocks.picks]
+
     def launched(self, prompts: Any, answers: Any, longest: Any = math.inf) -> Any:
         """Operators of a step with so many prompts, the ``longest`` of which has so many tokens in the end, beside ``answers`` or not (1 or 0)."""
         launched: Any = self.blocks.launches
         engine = self.engine
-        for operators, keys in self.blocks.picks:
+        for operators, keys in self.picks:
             launched = launched + where(longest > keys, operators, 0.0)
         if present(engine.prompt_operators) or present(engine.answer_operators):
             more = engine.prompt_operators * prompts + engine.answer_operators * answers

@@ -28,7 +28,7 @@ from mlsysim.timing.engine_messages import EngineMessages
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import expanded_weights, expansion, started
 from mlsysim.timing.tags import Tag
-from mlsysim.units.ops import maximum, minimum, sqrt
+from mlsysim.units.ops import maximum, minimum, sqrt, where
 from mlsysim.units.registry import to_si
 
 # Names of the times, and the forms.
@@ -95,14 +95,25 @@ class EngineKernels(EngineMessages):
     def _prompted(self, kind: Core | Scan, p: Pass, tag: Tag) -> Any:
         """Attention over a prompt, or a scan in chunks."""
         k = self.kernels.attention
+        if isinstance(kind, Core) and kind.latent_width and not self.engine.dense_short:
+            kind = kind._replace(qk=kind.latent_width, v=0.0)
         op, start = kind.operators(p, None)[-1], started(k.times[0], tag)
         if isinstance(kind, Scan):
             own = self._scan(kind)
             scan = tag(_SCANS, 1, "peak", "t = F / R", op.flops / (own.rate_share * self.peak), flop=op.flops)
             return scan + moving_time(self._streamed(_SCANS, op.bytes, own.memory_share, tag), start)
         rate = self.attended * (k.fp8_gain if self.narrow_cache else 1.0)
-        seconds = op.flops * (1 + k.ramp_tokens / maximum(p.new, 1.0)) / rate * self.engine.prompt_scale
+        computed = op.flops * self._filled_tiles(kind, p)
+        seconds = computed * (1 + k.ramp_tokens / maximum(p.new, 1.0)) / rate * self.engine.prompt_scale
         return attention_time(tag(_ATTENTION, 1, "peak", _RAMP, seconds, flop=op.flops), 0.0, start)
+
+    def _filled_tiles(self, kind: Core, p: Pass) -> Any:
+        """What a kernel computes over what is asked: a query that picks its keys shares them with none, so that its heads fill the rows of a tile alone."""
+        if not kind.latent_width:
+            return 1.0
+        heads, rows = kind.heads / p.shard.tp, serving_table("tile_rows")
+        fewer = maximum(rows.get(self.family, rows["other"]) / heads, 1.0)
+        return where(p.context + p.new > (kind.window if self.engine.dense_short else 0.0), fewer, 1.0)
 
     def _scan(self, scan: Scan) -> kernels.Scan:
         return self.kernels.scans.get(scan.name) or self.kernels.scans["other"]

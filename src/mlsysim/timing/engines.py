@@ -113,6 +113,7 @@ class Engine(Record):
     grouped: bool = True
     masked_share: float = Field(default=1.0, gt=0, le=1)
     window_share: float = Field(default=0.0, ge=0, le=1)
+    dense_short: bool = True
     halves: bool = False
     gathers: bool = False
     scatters: bool = False
