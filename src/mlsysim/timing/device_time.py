@@ -26,7 +26,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.graph import Operator
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import memory_bound_time, moving_time
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import bytes_per_element, cache_format
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.operator_times import Execution, PassTime, pass_time, started
@@ -67,7 +67,7 @@ def _wide(chip: HardwareNode) -> str:
     return chip.compute.headline
 
 
-def _how(model: Workload, chosen: Software, attention: str | None, cache: str | None, wide: str) -> Execution:
+def _how(model: Workload, chosen: Software, attention: str | None, cache: str) -> Execution:
     turned = (
         isinstance(model, TransformerWorkload)
         and not model.position_embeddings
@@ -79,7 +79,7 @@ def _how(model: Workload, chosen: Software, attention: str | None, cache: str | 
         attention=attention or chosen.attention,
         fine=True,
         convert="fused",
-        cache_precision=cache or wide,
+        cache_precision=cache,
         rotary=turned,
         software=chosen,
     )
@@ -120,18 +120,18 @@ def inference_time(
     """One forward pass: ``prefill`` of ``new`` tokens, ``decode`` of one token after ``context``, or ``inference``."""
     shares = shares if shares is not None else profile(chip)
     chosen = software(software_name)
-    wide = _wide(chip)
+    cache = cache_format(cache_precision, precision)
     sizes: dict[str, Any] = {"batch_size": batch, "precision": precision}
     if not model.fixed_shape:
         sizes["seq_len"] = context if phase == "decode" else new
         if isinstance(model, TransformerWorkload):
             if bytes_per_element(precision) < _HALF:
-                sizes["activation_precision"] = wide
-            sizes["cache_precision"] = cache_precision or wide
+                sizes["activation_precision"] = _wide(chip)
+            sizes["cache_precision"] = cache
             if phase == "prefill" and context:
                 sizes["context"] = context
     graph = model.lower(phase, **sizes)
-    how = _how(model, chosen, attention, cache_precision, wide)
+    how = _how(model, chosen, attention, cache)
     parts = _timed(graph.operators, chip, shares, precision, how, tag)
     sampling = _sampling(model, chip, shares, batch, tag) if phase in ("prefill", "decode") else 0.0
     return DeviceTime(
@@ -181,7 +181,7 @@ def lookup_training_time(
     mixed = bytes_per_element(precision) <= _HALF
     shares, chosen = profile(chip), software("hugectr")
     graph = model.lower("training", batch_size=batch, precision=precision, recompute="full")
-    how = _how(model, chosen, None, None, _wide(chip))
+    how = _how(model, chosen, None, _wide(chip))
 
     often = {"forward": 1.0, "recompute": where(recompute == "full", 1.0, 0.0), "backward": 1.0}
     distinct = model.distinct_share(batch * devices)
