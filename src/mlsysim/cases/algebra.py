@@ -111,8 +111,7 @@ class Plain:
     def plain(self, seconds: Any) -> Any:
         return seconds
 
-    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        return make()
+    once = staticmethod(ops.each_time)
 
 
 PLAIN = Plain()
@@ -148,8 +147,7 @@ class Clocked:
     def roofline(self, name: str, equation: str, arithmetic: Any, memory: Any, flop: Any, moved: Any) -> Any:
         return self.of.roofline(name, equation, self.slower * arithmetic, self.streaming * memory, flop, moved)
 
-    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        return make()
+    once = staticmethod(ops.each_time)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.of, name)
@@ -321,8 +319,7 @@ class Tape:
     def plain(self, seconds: Any) -> Any:
         return _value(seconds)
 
-    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        return make()
+    once = staticmethod(ops.each_time)
 
     def ledger(self, total: Seconds, held: Iterable[Held] = (), capacity: Any = None) -> Ledger:
         """Parts by name, in the order in which they first occurred."""

@@ -15,10 +15,10 @@ from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
 from mlsysim.cases.offload import HostBytes
 from mlsysim.cases.schedule import in_flight, named, sharing, weight_copies
-from mlsysim.models.footprint import Once, Training, each_time
+from mlsysim.models.footprint import Training
 from mlsysim.models.keeping import Keeping
 from mlsysim.models.training_state import TrainingState
-from mlsysim.units.ops import maximum, where
+from mlsysim.units.ops import Once, each_time, maximum, where
 from mlsysim.vocabulary import Setting, worded
 
 MODES = ("none", "selective", "full")

@@ -6,7 +6,6 @@ optimizer state and the activations that wait for the backward pass (:mod:`mlsys
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ from mlsysim.physics.pipeline import held
 from mlsysim.physics.precision import bytes_per_element, cache_format, format_of
 from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import activation_bytes_per_layer, sharded_state
-from mlsysim.units.ops import maximum, minimum, where
+from mlsysim.units.ops import Once, each_time, maximum, minimum, where
 from mlsysim.units.records import dataclass
 
 
@@ -53,15 +52,6 @@ class Kept(NamedTuple):
     again: Any = 0.0
     logits: Any = 0.0
     layers: Any = None
-
-
-Once = Callable[[tuple[Any, ...], Callable[[], Any]], Any]
-"""What a function of nothing gives, once for a key that says all it depends on, or each time."""
-
-
-def each_time(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """The function is called whatever its key."""
-    return make()
 
 
 @dataclass(frozen=True)

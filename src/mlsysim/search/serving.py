@@ -40,7 +40,8 @@ from mlsysim.search.deployments import INPUTS, Built, Deployments, Replicas, is_
 from mlsysim.search.kinds import asked_of
 from mlsysim.search.series import sums_over_steps
 from mlsysim.timing.power import mean_power
-from mlsysim.walls.inputs import CALIBRATED
+from mlsysim.walls.inputs import CALIBRATED, Inputs
+from mlsysim.walls.node.engine_inputs import drafting_habits, traffic_with
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 
 if TYPE_CHECKING:
@@ -158,7 +159,9 @@ class ServingPoints:
         if given["concurrency"] is not None and not model.has_dimensions:
             raise InputError(f"concurrency needs the size of the cache of {model.name}.", field="concurrency")
         stated = "draft_acceptance_rate" in (*self.on_axes, *self.fixed)
-        x = machine.asked(_traffic(given | {"head_acceptance": given["draft_acceptance_rate"] if stated else None}))
+        told = Inputs(given)
+        x = replace(traffic_with(told, Habits(**drafting_habits(told, stated))), concurrency=given["concurrency"])
+        x = machine.asked(x)
         memories, asked = machine.memories(x), x
         x = x.admitted(memories[0])
         if given["power_cap"] is not None:
@@ -226,23 +229,3 @@ class ServingPoints:
 
         around = replica.around, replica.per_node, replica.hosted, replica.tdp
         return CostedPool(pool.devices, replica.unit_cost, mfu, replica.rents, power, *around)
-
-
-def _traffic(given: dict[str, Any]) -> Traffic:
-    return Traffic(
-        prompt=given["seq_len"],
-        answer=given["output_len"],
-        batch=1.0 if given["batch_size"] is None else given["batch_size"],
-        concurrency=given["concurrency"],
-        together=given["prefill_batch_size"],
-        cached=given["cached_prefix_len"],
-        chunk=given["prefill_chunk_tokens"],
-        drafted=given["num_speculative_tokens"],
-        acceptance=given["draft_acceptance_rate"],
-        replicas=given["num_replicas"] if given["decode_replicas"] is None else given["decode_replicas"],
-        prefill_replicas=given["num_replicas"],
-        network=given["network_bandwidth"],
-        habits=Habits(
-            drafted=0 if given["mtp_tokens"] is None else given["mtp_tokens"], acceptance=given["head_acceptance"]
-        ),
-    )

@@ -114,6 +114,15 @@ def _of_shape(value: Any, shape: tuple[int, ...]) -> bool:
     return value is None or isinstance(value, _SCALARS) or (len(shape) == 1 and getattr(value, "shape", None) == shape)
 
 
+Once = Callable[[tuple[Any, ...], Callable[[], Any]], Any]
+"""What a function of nothing gives, once for a key that says all it depends on, or each time."""
+
+
+def each_time(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """The function is called whatever its key."""
+    return make()
+
+
 _FEW, _WIDE = 512, 65536
 
 

@@ -142,28 +142,38 @@ def traffic_of(x: Inputs, assumed: Assumptions) -> Traffic:
         if x.efficiency == CALIBRATED:
             rate = (serving_table("cache_transfer")["share"] * rate).to("GB/s")
         assumed["network_bandwidth"] = f"{rate:g~P} for each device between the prefill and the decode replica"
+    return traffic_with(x, _habits(x, assumed))
+
+
+def traffic_with(x: Inputs, habits: Habits) -> Traffic:
+    """The same of numbers or arrays, with these habits."""
     return Traffic(
         prompt=x.seq_len,
-        answer=x.output_len or 1,
-        batch=x.batch_size,
+        answer=1 if x.output_len is None else x.output_len,
+        batch=1.0 if x.batch_size is None else x.batch_size,
         together=x.prefill_batch_size,
         cached=x.cached_prefix_len,
         chunk=x.prefill_chunk_tokens,
         drafted=x.num_speculative_tokens,
         acceptance=x.draft_acceptance_rate,
-        replicas=x.decode_replicas or x.num_replicas,
+        replicas=x.num_replicas if x.decode_replicas is None else x.decode_replicas,
         prefill_replicas=x.num_replicas,
         network=x.network_bandwidth,
-        habits=_habits(x, assumed),
+        habits=habits,
     )
+
+
+def drafting_habits(x: Inputs, stated: bool) -> dict[str, Any]:
+    """What heads of the model's own draft, and what is accepted of it where that is stated."""
+    return {
+        "drafted": 0 if x.mtp_tokens is None else x.mtp_tokens,
+        "acceptance": x.draft_acceptance_rate if stated else None,
+    }
 
 
 def _habits(x: Inputs, assumed: Assumptions) -> Habits:
     """How clients ask, as given or as benchmarks do."""
-    heads: dict[str, Any] = {
-        "drafted": x.mtp_tokens or 0,
-        "acceptance": float(x.draft_acceptance_rate) if "draft_acceptance_rate" in assumed.given else None,
-    }
+    heads = drafting_habits(x, "draft_acceptance_rate" in assumed.given)
     if x.efficiency != CALIBRATED:
         return Habits(**heads)
     found = Habits(
