@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from heapq import heapify
+from operator import itemgetter
 
 from mlsysim.simulate.coming import Coming
 from mlsysim.simulate.jobs import JOB
 from mlsysim.simulate.live import MANY, Live
+
+_NUMBER = itemgetter(1)
 
 
 class Filling(Coming):
@@ -56,6 +60,7 @@ class Filling(Coming):
             return False
         if not jobs.reading:
             self._put_back(max(each for each in self.running if each[2].ends and each[1] >= JOB))
+            heapify(self.running)
             return True
         live = self.reading.pop()
         self.held -= live.held
@@ -66,11 +71,11 @@ class Filling(Coming):
     def _outgrown(self) -> None:
         """Caches have no room left: the last ones that were let in are put back, and read again later, or brought from the host."""
         while self.held > self.room.bytes and self.n > 1:
-            last, highest = self.running[0], -1
-            for entry in self.running:
-                if entry[1] > highest and entry[2].ends:
-                    last, highest = entry, entry[1]
+            last = max(self.running, key=_NUMBER)
+            if not last[2].ends:  # the place of one that has ended is kept for its batch
+                last = max((each for each in self.running if each[2].ends), key=_NUMBER)
             self._put_back(last)
+        heapify(self.running)
 
     def _put_back(self, entry: tuple[int, int, Live]) -> None:
         live = entry[2]
@@ -81,8 +86,7 @@ class Filling(Coming):
         if self._late and not written and live.number < JOB:
             when, those = self._late.pop()
             self._late += [(when, those - 1)] if those > 1 else []
-        self.running.remove(entry)
-        self.running.sort()
+        self.running.remove(entry)  # whoever asks makes a heap of them again
         if self.prefixes is not None and not (self.host is not None and self.host.swaps):
             self.prefixes.leave(live.number, live.request, live.prompt + written)
         live.prompt += written

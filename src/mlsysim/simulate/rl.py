@@ -181,7 +181,7 @@ def rollout(machine: Engines, traffic: Traffic, asked: Samples, longest: float =
         _has_room(kind, asked)
     if not fits and seconds < longest:
         # What caches cost, they cost long and short responses alike.
-        grown = max(_played(kind, asked) / seconds, 1.0)
+        grown = max(_played(machine, traffic, asked) / seconds, 1.0)
         seconds, alike = grown * seconds, grown * alike
     return Rollout(seconds, min(alike, seconds), reading, each, fits)
 
@@ -288,8 +288,10 @@ def _has_room(kind: Kind, asked: Samples) -> None:
         )
 
 
-def _played(kind: Kind, asked: Samples) -> float:
-    """The slowest of all replicas, event by event."""
+@lru_cache(32)
+def _played(machine: Engines, traffic: Traffic, asked: Samples) -> float:
+    """The slowest of all replicas, event by event; asked for again where trainers change, or what is beside a rollout."""
+    kind = _sharing(kind_of(machine, traffic, Settings()), asked)
 
     def done(ended: Ended) -> None:
         pass
