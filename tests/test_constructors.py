@@ -233,6 +233,23 @@ def test_numbers_of_a_changed_copy_are_read_as_those_of_a_record(made, field, gi
     assert one_sentence(made.model_copy, update={field: given}).startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("made", "update", "words"),
+    [
+        (Models.Llama3_8B, {"kv_heads": 7}, "Llama-3.1-8B: 32 heads do not divide into 7 key-value heads"),
+        (Models.Mixtral_8x7B, {"experts": 1}, "Mixtral-8x7B-v0.1: 2 active experts of 1 is impossible"),
+        (Clusters.Meta_16K, {"sites": 2}, "2 sites for 2,048 nodes need the bandwidth and the round trip"),
+        (
+            LinearAttention(key_heads=4, value_heads=8, key_head_dim=64, value_head_dim=64),
+            {"key_heads": 3},
+            "8 value heads do not divide into 3 key heads.",
+        ),
+    ],
+)
+def test_rules_across_fields_hold_of_a_changed_copy(made, update, words):
+    assert one_sentence(made.model_copy, update=update).startswith(words)
+
+
 @pytest.mark.parametrize("number", [1e41, 10**400])
 def test_what_is_beyond_floats_is_beyond_anything_physical(number):
     assert "beyond anything physical" in one_sentence(TransformerWorkload, **{**SIZES, "norms_per_layer": number})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import BaseModel
 
 from mlsysim import (
     Q_,
@@ -115,7 +116,7 @@ def test_nothing_is_wrong_with_any_entry():
         ),
         (
             checks.active_is_at_most_all,
-            Models.Mixtral_8x7B.model_copy(update={"active_parameters": Q_(50, "Bparam")}),
+            BaseModel.model_copy(Models.Mixtral_8x7B, update={"active_parameters": Q_(50, "Bparam")}),
             "has more active than total parameters",
         ),
         (

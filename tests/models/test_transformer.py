@@ -203,7 +203,7 @@ def test_dense_layers_of_a_sparse_model_without_a_width_get_the_solved_one():
     known = Models.DeepSeek_V3
     solved = known.model_copy(update={"ffn_dim": None, "parameters": mlsysim.Q_(known.derived_parameters, "param")})
     assert solved.effective_ffn_dim == known.ffn_dim
-    unknown = solved.model_copy(update={"parameters": None})
+    unknown = solved.model_copy(update={"parameters": None, "active_parameters": None})
     assert unknown.derived_parameters is None
     with pytest.raises(InputError, match=r"^DeepSeek-V3 needs 'ffn_dim', or 'parameters' to solve it from\.$"):
         unknown.stack

@@ -233,3 +233,11 @@ def test_what_a_launcher_does_not_run_is_refused_in_a_sentence() -> None:
         evaluate_plainly(plan_of({"model": "Llama3_8B", "on": "16xH100", "pp": 2}, launcher="fsdp", mode="auto"))
     with pytest.raises(MLSysError, match="megatron"):
         evaluate_plainly(plan_of(given, launcher="megatorn"))
+
+
+@pytest.mark.parametrize(("stack", "rings"), [("megatron22", False), ("fsdp23", False), ("bridge", True), (None, True)])
+def test_software_from_before_rings_has_no_context_parallelism_unless_it_is_told(stack, rings) -> None:
+    """Gopher of 2021 was answered with eight devices to a sequence, and keys that go around were published in 2023; what a plan says is timed."""
+    keys = {"model": "Llama3_8B", "on": "64xA100", "stack": stack, "batch_size": 16, "seq_len": 65536}
+    assert (evaluate_plainly(plan_of(keys)).layout["cp"] > 1) == rings
+    assert evaluate_plainly(plan_of(keys, cp=4)).layout["cp"] == 4

@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mlsysim
+from mlsysim import Scenarios
+from mlsysim.engine.evaluation import SystemEvaluation
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.units.registry import Quantity
 from mlsysim.units.uncertain import Uncertain
@@ -106,3 +108,14 @@ def test_pydantics_names_write_and_read_what_ours_do():
     assert type(answer).model_validate_json(answer.model_dump_json()).to_dict() == answer.to_dict()
     metric = answer.metric("latency")
     assert type(metric).model_validate_json(metric.model_dump_json()) == metric
+
+
+@pytest.mark.parametrize(
+    "bad", [math.nan, {"magnitude": math.nan, "unit": "s"}, {"magnitude": None, "unit": "s"}, None]
+)
+def test_a_metric_that_is_no_number_is_refused(bad):
+    """It was read, and writing it ended in a StopIteration."""
+    told = next(iter(Scenarios)).evaluate().to_dict()
+    told["levels"][1]["metrics"]["latency"]["value"] = bad
+    with pytest.raises(InputError, match="The 'value' of the metric 'latency' is not a number"):
+        SystemEvaluation.from_dict(told)

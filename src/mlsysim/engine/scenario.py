@@ -116,7 +116,7 @@ class Scenario(Record):
         if isinstance(region, Datacenter):
             # A grid may be named; a building is that of a fleet.
             fleet = system if isinstance(system, Fleet) else fleet_of(f"1x{name_of(system)}")
-            system, region = fleet.model_copy(update={"datacenter": region}), None
+            system, region = fleet.model_copy(update={"datacenter": region, "region": None}), None
         length = None if self.workload.fixed_shape else self.seq_len
         if mode == "serving":
             asked: dict[str, Any] = {"concurrency": batch, "prompt_tokens": length or _PROMPT}

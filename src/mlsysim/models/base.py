@@ -18,7 +18,7 @@ from mlsysim.models.graph import ComputationGraph, Operator, sum_over
 from mlsysim.models.passes import PHASES
 from mlsysim.models.storage import stored
 from mlsysim.physics.precision import bytes_per_element, precision_name
-from mlsysim.units.fields import ByteRate, Bytes, Count, Flops
+from mlsysim.units.fields import COPIED, ByteRate, Bytes, Count, Flops
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.zoo.provenance import Entry, Metadata
 
@@ -210,9 +210,8 @@ class Workload(Entry):
         ops = self.lower("training", batch_size=1, precision=precision).operators
         return [op for op in ops if op.direction == "forward"]
 
-    def _check_stated(self) -> None:
-        derived = self.derived_parameters
-        if self.parameters is None or derived is None:
+    def _check_stated(self, context: Any) -> None:
+        if context is COPIED or self.parameters is None or (derived := self.derived_parameters) is None:
             return
         stated = self.parameter_count
         if abs(derived - stated) > DISAGREEMENT * stated:

@@ -118,7 +118,7 @@ class GraphWorkload(FixedShapeWorkload):
     def model_post_init(self, context: Any) -> None:
         if not self.derived_parameters:
             raise InputError(f"{self.name} holds no weights, so there is no model to plan for.")
-        self._check_stated()
+        self._check_stated(context)
 
     @cached_property
     def derived_parameters(self) -> float:

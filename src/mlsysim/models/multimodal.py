@@ -65,7 +65,7 @@ class VisionLanguageWorkload(Workload):
     image_tokens: int = Field(default=0, ge=0)
 
     def model_post_init(self, context: Any) -> None:
-        self._check_stated()
+        self._check_stated(context)
 
     @property
     def fixed_shape(self) -> bool:

@@ -47,7 +47,7 @@ class RecommendationWorkload(FixedShapeWorkload):
             raise InputError(
                 f"{self.name}: the bottom layers must lead from {self.dense_features} features to {self.embedding_dim}."
             )
-        self._check_stated()
+        self._check_stated(context)
 
     @property
     def tables(self) -> int:

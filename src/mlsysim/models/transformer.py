@@ -23,6 +23,7 @@ from mlsysim.models.stack import Block, Recompute, Stack, pair_up, training_oper
 from mlsysim.models.storage import kept_parts, stored
 from mlsysim.models.template import UNBOUNDED, Mixer
 from mlsysim.physics.precision import activation_element, bytes_per_element, cache_format
+from mlsysim.units.fields import COPIED
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import Quantity
 
@@ -37,8 +38,9 @@ class TransformerWorkload(TransformerDimensions):
 
     def model_post_init(self, context: Any) -> None:
         super().model_post_init(context)
-        self._check_width()
-        self._check_stated()
+        if context is not COPIED:
+            self._check_width()
+        self._check_stated(context)
 
     @cached_property
     def effective_ffn_dim(self) -> int:

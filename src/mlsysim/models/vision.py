@@ -38,7 +38,7 @@ class RowWorkload(FixedShapeWorkload):
             self.network  # noqa: B018  parse now, so that a bad row is refused where it is written
         elif self.inference_flops is None:
             raise InputError(f"{self.name} needs 'rows' or 'inference_flops'.")
-        self._check_stated()
+        self._check_stated(context)
 
     @cached_property
     def network(self) -> tuple[Layer, ...]:
@@ -159,7 +159,7 @@ class VisionTransformerWorkload(FixedShapeWorkload):
             raise InputError(
                 f"{self.name}: a patch of {self.patch_size} is larger than the image of {self.image_size}."
             )
-        self._check_stated()
+        self._check_stated(context)
 
     @property
     def patches(self) -> int:

@@ -4,13 +4,14 @@ The texts of metrics are made here once, so that the terminal, a report and the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from mlsysim.errors import InputError
 from mlsysim.plans.targets import TIMES, percent, rank_text
 from mlsysim.units.fields import Record
 from mlsysim.units.records import dataclass
@@ -154,6 +155,15 @@ class Metric(Document, Record):
     def written_as(cls) -> dict[str, Any]:
         """What a document has in another form than the fields."""
         return {"value": bool | int | float | str | Quantity, **dict.fromkeys(("low", "high"), float | Quantity | None)}
+
+    @classmethod
+    def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        for end in ("value", "low", "high"):
+            told = document.get(end)
+            size = told.get("magnitude") if isinstance(told, Mapping) else told
+            if size != size or (size is None and (end == "value" or told is not None)):
+                raise InputError(f"The {end!r} of the metric {document.get('name')!r} is not a number.", field=end)
+        return document
 
     def __str__(self) -> str:
         return f"{self.label}: {self.text}" + (f" ({self.interval})" if self.interval else "")

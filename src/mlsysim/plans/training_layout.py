@@ -183,6 +183,9 @@ def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, 
     options |= _options_of(split, (name for name in BESIDE if name != "offload"))
     # Sequences are divided where they are long, or fewer than the accelerators.
     divided = options["seq_len"] >= 32768 or options["batch_size"] < fleet.total_accelerators
+    if isinstance(options["efficiency"], str):
+        name = options.get("stack") or default_stack(fleet.node.accelerator, fleet.total_accelerators)
+        divided = divided and (name not in stack_names() or stack(name).rings)
     limits: dict[str, Any] = {"max_cp": split.cp or (16 if divided else 1)}
     limits |= {f"max_{name}": value for name in ("tp", "pp", "ep") if (value := getattr(split, name)) is not None}
     limits |= {name: value for name in ("recompute", "schedule") if (value := getattr(split, name)) is not None}

@@ -46,7 +46,8 @@ class Stack:
     ``light_launches`` the kernels of a layer's norms, residuals, position embedding and activation that start one by one,
     ``light_backward`` what they take backward, for each second forward. ``memory`` names what it holds,
     ``launcher`` the trainer whose rules a searched layout keeps (:mod:`mlsysim.timing.launchers`); none where empty. ``pads_vocabulary`` says whether
-    the output head has aligned rows whatever the vocabulary.
+    the output head has aligned rows whatever the vocabulary, ``rings`` whether keys go around between devices that share a sequence (Liu et al. 2023,
+    arXiv 2310.01889): a search for layouts has no context parallelism with software that is older.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Stack:
     light_backward: float = 2.0
     memory: str = "mixed"
     pads_vocabulary: bool = True
+    rings: bool = True
     launcher: str = ""
     sources: tuple[str, ...] = ()
 

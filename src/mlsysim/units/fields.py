@@ -222,6 +222,10 @@ def _numbers(kind: type[BaseModel]) -> frozenset[str]:
     return frozenset(found)
 
 
+COPIED = {"copied": True}
+"""What rules across fields are told when a copy is checked: it refuses as a record that is made does, and does not warn again."""
+
+
 class Record(BaseModel):
     """A typed, frozen record. Bad input raises :class:`InputError` with one sentence instead of a validation report."""
 
@@ -260,7 +264,8 @@ class Record(BaseModel):
         return super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with some fields changed, quantities and numbers read as they are when a record is made, but for arrays; what was derived from the old ones is derived anew."""
+        """A copy with some fields changed, quantities and numbers read, and rules across fields checked, as they are when a record is made, but for arrays;
+        what was derived from the old ones is derived anew."""
         known, quantities, numbers = type(self).model_fields, _quantities(type(self)), _numbers(type(self))
         for name in (update or {}).keys() - known:
             close = nearest(name, known)
@@ -272,7 +277,19 @@ class Record(BaseModel):
         copy = super().model_copy(update={**(update or {}), **read}, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields:
             del copy.__dict__[name]
+        if update and not any(hasattr(value, "dtype") for value in update.values()):
+            copy._check()
         return copy
+
+    def _check(self) -> None:
+        """Rules across fields, as they are checked when a record is made."""
+        self.model_post_init(COPIED)
+        rules = type(self).__pydantic_decorators__.model_validators.values()
+        try:
+            for rule in (each for each in rules if each.info.mode == "after"):
+                rule.func(self)
+        except ValueError as error:
+            raise error if isinstance(error, InputError) else InputError(f"{str(error).rstrip('.')}.") from None
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
