@@ -3,7 +3,8 @@
     T = [ m t_device + gradients not hidden + T_update ] / s
 
 t_device is a micro-batch, forward, backward and updated with a momentum, as the runtime's training stack was fitted to it
-(:mod:`mlsysim.timing.vision_time`); T_update is what another optimizer does beyond that. Gradients are summed in the format that they are kept in, single precision
+(:mod:`mlsysim.timing.vision_time`), and for a denoiser as much longer as its forward pass is, of which many were measured
+(:mod:`mlsysim.timing.diffusion_time`): heads and norms over thousands of tokens wait where those of image networks do not; T_update is what another optimizer does beyond that. Gradients are summed in the format that they are kept in, single precision
 under autocast where a plan has no other, over the ring of measured training runs, beside the backward pass. s is what several devices keep of their speed beside one another (``data_parallel`` in ``data/software/runtimes.toml``: they
 wait for the slowest, and for their images).
 
@@ -30,12 +31,15 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory, inventory_of
 from mlsysim.models.keeping import Keeping, state_bytes
+from mlsysim.models.vision import DiffusionWorkload
 from mlsysim.physics.precision import HALF, activation_element, bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.collectives import Measured
+from mlsysim.timing.diffusion_time import EAGER, denoising_time
 from mlsysim.timing.runtimes import Runtime, band_of, runtime_for
+from mlsysim.timing.tags import scaled
 from mlsysim.timing.training_chip import TrainingChip
-from mlsysim.timing.vision_time import constants, inventory_time
+from mlsysim.timing.vision_time import UNFUSED, constants, inventory_time
 from mlsysim.units.ops import some, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
@@ -63,6 +67,19 @@ class NetworkSoftware:
         """The fitted stack of a training step."""
         assert self.runtime.training is not None
         return self.runtime.training
+
+    @property
+    def forward(self) -> str:
+        """The fitted stack of a forward pass."""
+        return self.runtime.inference or self.stack.removesuffix("_train")
+
+    def _denoising(self, job: Job, batch: Any) -> Any:
+        """How much longer than networks of images of the same operators a denoiser takes: its own measured pass over that of its inventory."""
+        own = self.runtime.denoising or (EAGER if self.runtime.launched and not self.stack.endswith(UNFUSED) else None)
+        if own is None or not (isinstance(job.model, DiffusionWorkload) and job.model.rows):
+            return 1.0
+        plain = inventory_time(self.inventory, self.chip, batch, job.precision, self.forward)
+        return denoising_time(job.model, self.chip, batch, job.precision, own) / plain
 
     @property
     def keeps(self) -> Keeping:
@@ -95,15 +112,16 @@ class NetworkSoftware:
     def _alone(self, job: Job, layout: Layout, a: Algebra) -> Any:
         """Seconds of a micro-batch on one device."""
         updates = 1 / (layout.micro_batches * job.accumulation)
+        tag = scaled(a.tag, self._denoising(job, layout.micro_batch))
 
         def seconds(stack: str) -> Any:
-            how = job.precision, stack, a.tag, updates, job.frozen
+            how = job.precision, stack, tag, updates, job.frozen
             return inventory_time(self.inventory, self.chip, layout.micro_batch, *how)
 
         total, again = seconds(self.stack), job.recompute == "full"
         if again is False:
             return total
-        forward = seconds(self.runtime.inference or self.stack.removesuffix("_train"))
+        forward = seconds(self.forward)
         return total + (forward if again is True else where(again, forward, 0.0))
 
 

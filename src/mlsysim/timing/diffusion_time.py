@@ -31,6 +31,7 @@ from mlsysim.timing.power import Activity, power_constants, vector_share
 from mlsysim.timing.profile import profile
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.timing.vision_time import constants, first_peak, issue_rate
+from mlsysim.units.ops import some
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
@@ -211,8 +212,8 @@ def _combined(features: Mapping[str, float], operations: float, tag: Tag) -> Any
         equation = "t = | device, launches |_p"
         return tag(*_PARTS[term], equation, table[term] * features[term], flop=counted.get(term, 0.0))
 
-    device = sum(seconds(term) for term in DEVICE_TERMS if features.get(term))
-    host = sum(seconds(term) for term in HOST_TERMS if features.get(term))
+    device = sum(seconds(term) for term in DEVICE_TERMS if some(features.get(term, 0.0)))
+    host = sum(seconds(term) for term in HOST_TERMS if some(features.get(term, 0.0)))
     return overlapped_time(device, host, table["sharpness"])
 
 
