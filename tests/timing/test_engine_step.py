@@ -230,12 +230,14 @@ def test_short_prompts_pick_no_keys():
 
 
 def test_heads_of_picked_keys_fill_a_tile():
-    """Eight heads of a device are computed as 64 on Hopper and 128 on Blackwell; 64 and more on Hopper as they are. vLLM picks keys of short prompts too."""
+    """Eight heads of a device are computed as 64 on Hopper, and as 128 of prompts on Blackwell; 64 as they are on Hopper. vLLM picks keys of short prompts too."""
     for chip, tp, fewer in (("H200", 8, 8.0), ("B200", 8, 16.0), ("H200", 1, 1.0), ("B200", 1, 2.0)):
         step = step_of("GLM_5", chip, "SGLang", tp=tp, moe_tp=tp)
         core = next(kind for _, kind in step.blocks.mixing["prompt"] if isinstance(kind, Core) and kind.picked)
         asked = [Pass.of("prefill", 1, n, 0, "fp8", Sharding(tp=tp)) for n in (2048, 2049)]
         assert [step._filled_tiles(core, p) for p in asked] == [1.0, fewer]
+        own = next(kind for _, kind in step.blocks.mixing["decode"] if isinstance(kind, Core) and kind.picked)
+        assert step._filled_tiles(own, Pass.of("decode", 1, 1, 9, "fp8", Sharding(tp=tp))) == tp
     own, other = (step_of("GLM_5", "H200", name, tp=8, moe_tp=8) for name in ("vLLM", "SGLang"))
     assert own.launched(1.0, 0.0, 100.0) == own.launched(1.0, 0.0) > other.launched(1.0, 0.0, 100.0)
     short, long = (own.prompts_attended(1.0, n, 0.0) for n in (2048.0, 2049.0))

@@ -23,7 +23,7 @@ from mlsysim.physics.operators import (
     soft_maximum,
 )
 from mlsysim.timing import kernels
-from mlsysim.timing.engine_block import StepProduct
+from mlsysim.timing.engine_block import DECODE, StepProduct
 from mlsysim.timing.engine_messages import EngineMessages
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import expanded_weights, expansion, started
@@ -86,7 +86,8 @@ class EngineKernels(EngineMessages):
             # Each query head multiplies with its keys by itself, on vector units: what shares keys saves bytes and no work.
             rate = minimum(rate, self.engine.masked_share * arithmetic_peak(self.deployment.chip, "fp32")[0])
         operations = op.flops * (1 + drafted)
-        computing = tag(_ATTENTION, 1, "peak", _ROOF, operations / rate, flop=operations)
+        computed = operations * self._filled_tiles(kind, p)
+        computing = tag(_ATTENTION, 1, "peak", _ROOF, computed / rate, flop=operations)
         held = op.cache_bytes / self.deployment.cp
         seconds = held / (share * self.bandwidth) * self.engine.context_scale
         reading = tag(_CACHES, 2, "bandwidth", _ROOF, seconds, moved=held)
@@ -109,9 +110,11 @@ class EngineKernels(EngineMessages):
 
     def _filled_tiles(self, kind: Core, p: Pass) -> Any:
         """What a kernel computes over what is asked: a query that picks its keys shares them with none, so that its heads fill the rows of a tile alone."""
-        if not kind.latent_width:
+        if not kind.picked:
             return 1.0
         heads, rows = kind.heads / p.shard.tp, serving_table("tile_rows")
+        if p.phase == DECODE:
+            return maximum(rows["other"] / heads, 1.0)
         fewer = maximum(rows.get(self.family, rows["other"]) / heads, 1.0)
         return where(p.context + p.new > (kind.window if self.engine.dense_short else 0.0), fewer, 1.0)
 
