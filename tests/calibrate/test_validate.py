@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlsysim.calibrate import validate
+from mlsysim.calibrate.cells import chip_of, devices_of, key_of
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, Table
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.errors import InputError
@@ -104,6 +105,9 @@ def _runs(tmp_path: Path, text: str) -> validate.FileReport:
         ("model,gpu,isl,osl,num_users,p99_ttft_ms,TPOT P90\nllama3-8b,H100,1024,32,4,130,9\n", {"p99_ttft_ms", "TPOT P90"}),
         ("model,gpu,quant,test,t/s\nllama3.1-8b,M1 Max,q4_k_m,tg128,46.2 ± 0.4\n", {"t/s"}),
         ("Model,Hardware,Batch,ISL,t/s/u,t/s\nLLaMA-3.1-8B,n150,1,128,28.6,28.6\n", {"t/s/u", "t/s"}),
+        # Pairs of lengths, a server that is full, a compiler among versions, a side of images behind a name.
+        ("Model,GPU,# GPUs,Engine,Quantization,ISL/OSL,Output tok/s/GPU,Notes\nLlama 3.1 8B,H100,1,TensorRT-LLM 0.20,FP8,128/128,26000,max throughput\n", {"Output tok/s/GPU"}),
+        ("Model,Device,Runtime,Precision,Batch size,Throughput (img/s)\nViT-B/16 224,A100,PyTorch 2.1 compile,fp16,256,3800\n", {"Throughput (img/s)"}),
         ("Model,Inst. Type,Throughput (inference/second),Latency P50 (ms),Batch Size,Sequence Length\nbert-base-cased,Inf2.xlarge,2698,2.95,4,128\n", {"Throughput (inference/second)", "Latency P50 (ms)"}),
     ],
 )  # fmt: skip
@@ -127,6 +131,18 @@ def test_tables_as_people_keep_them(tmp_path: Path, text: str, metrics: set[str]
 )  # fmt: skip
 def test_what_a_row_lacks_is_said(tmp_path: Path, text: str, reason: str) -> None:
     assert list(_runs(tmp_path, text).skipped_reasons) == [reason]
+
+
+def test_machines_and_nodes_behind_a_chip_are_read() -> None:
+    """A machine behind a chip says how many it has; a number before it stands, whatever is behind."""
+    labels = {
+        "A10G (g5.12xlarge)": 4,
+        "16x H200 (2 nodes)": 16,
+        "16x H100 (p5.48xlarge)": 16,
+        "2x A10G (g5.12xlarge)": 2,
+    }
+    assert {label: devices_of(label) for label in labels} == labels
+    assert [key_of(chip_of(label)) for label in labels] == ["A10G", "H200", "H100", "A10G"]
 
 
 def test_copies_of_a_model_share_the_requests(tmp_path: Path) -> None:

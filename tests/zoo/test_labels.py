@@ -215,6 +215,7 @@ RedPajama_7B: togethercomputer/RedPajama-INCITE-7B-Chat
 CodeGen_16B: Salesforce/codegen-16B-mono
 ResNet50: resnet-50 | ResNet50
 DeepSeek_R1: DeepSeek R1 671B | deepseek-r1:671b | DeepSeek-R1-671B-FP8=fp8
+Qwen3_30B_A3B: qwen3moe 30B.A3B Q4_K - Medium=q4_k_m | qwen3-30b-a3b
 Llama3_8B: llama3.1:8b | llama3.1:8b-instruct-q4_K_M=q4_k_m | llama 8B Q4_K - Medium=q4_k_m
 Llama3_3_70B: bartowski/Llama-3.3-70B-Instruct-GGUF:Q4_K_M=q4_k_m | hf.co/bartowski/Llama-3.3-70B-Instruct-GGUF:Q6_K=q6_k
 Phi4: phi4:14b
@@ -439,6 +440,7 @@ def test_layouts(text: str, degrees: dict[str, int] | None) -> None:
         *(("Block FP8", "fp8_block"), ("FP8 weights, FP8 KV", "fp8"), ("W8A8KV8", "int8"), ("FP4 (NVFP4)", "nvfp4"), ("torch.bfloat16", "bf16"), ("ptpc-fp8", "fp8_row")),
         *(("MXFP4 MoE", "mxfp4_moe"), ("BFP8", "fp8"), ("bfloat8_b", "fp8"), ("GPTQ-Int8", "w8a16"), ("int4 (AutoRound)", "gptq"), ("AutoRound INT4", "gptq")),
         ("amp_bf16", "bf16"), ("BF16-mixed", "bf16"), ("FP8-CS", "fp8"), ("fp8 (E4M3)", "fp8"), ("INT4 AWQ", "awq"), ("INT8 (AQT)", "int8"), ("Q4_K_M", "q4_k_m"),
+        ("fp8 (W8A8)", "fp8"), ("INT8 (w8a16)", "w8a16"), ("bf16 (no quantization)", "bf16"),
     ],
 )  # fmt: skip
 def test_number_formats(text: str, name: str) -> None:

@@ -20,7 +20,7 @@ from mlsysim.systems.registry import Nodes
 from mlsysim.timing.engines import engine, is_engine
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.zoo.checkpoints import format_named
-from mlsysim.zoo.labels import chip_label, counted, machine, words
+from mlsysim.zoo.labels import chip_label, counted, held, words
 from mlsysim.zoo.registry import Registry
 
 _MEASURED = re.compile(
@@ -96,8 +96,8 @@ def chip_of(label: str) -> HardwareNode:
     if label in ("", "N/A"):
         raise Skipped("the row does not name its processor")
     found: HardwareNode | None = Hardware.get(label, None)
-    if found is None and (held := machine(label)):
-        found = Hardware.get(held[1])
+    if found is None and (machine := held(label)):
+        found = Hardware.get(machine[1])
     if found is None:
         found = next((chip for _, name in counted(label) if (chip := Hardware.get(name, None))), None)
     if found is None and label in Nodes:
@@ -118,8 +118,8 @@ def devices_of(label: str) -> int | None:
     >>> devices_of("8xH100"), devices_of("p5.48xlarge"), devices_of("RTX 4090")
     (8, 8, None)
     """
-    held = machine(label) or next((each for each in counted(label) if Hardware.get(each[1], None)), None)
-    return None if held is None else held[0]
+    found = held(label) or next((each for each in counted(label) if Hardware.get(each[1], None)), None)
+    return None if found is None else found[0]
 
 
 def _of_its_sizes(label: str) -> HardwareNode | None:

@@ -223,6 +223,16 @@ def _mixed(text: str) -> str | None:
     return least[0].name if len(least) == 1 or least[0].bits < least[1].bits else None
 
 
+def _explained(text: str) -> str | None:
+    """A format with another name of it, or words about it, in brackets: that of weights alone where it is one with as many bits."""
+    found = re.fullmatch(r"([^()\[\]]+)[(\[]([^()\[\]]+)[)\]]\s*", text)
+    if found is None or (own := _named(found[1])) is None:
+        return None
+    inner = _named(found[2])
+    said = inner is not None and _formats()[inner].weight_only and _formats()[inner].bits == _formats()[own].bits
+    return inner if said else own
+
+
 def precision_name(name: str) -> str:
     """The canonical name of a precision; raises with the nearest valid one.
 
@@ -234,7 +244,7 @@ def precision_name(name: str) -> str:
     if isinstance(name, str):
         if name in _formats():
             return name
-        if len(name) <= 40 and (key := _named(name) or _mixed(name)) is not None:
+        if len(name) <= 40 and (key := _named(name) or _mixed(name) or _explained(name)) is not None:
             return key
     raise unknown_name(
         "precision", name, _formats(), f"use such as {', '.join(_USUAL)}, or a format of GGUF such as q4_k_m."

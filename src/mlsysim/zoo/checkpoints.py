@@ -68,6 +68,8 @@ def model_names(text: str) -> list[str]:
     ['Meta-Llama-3-8B-FP8', 'Meta-Llama-3-8B', 'Llama-3-8B-FP8', 'Llama-3-8B']
     """
     text = _grade(text)
+    for rule, meant in words()["model"]["rewritten"].items():
+        text = re.sub(rule, meant, text, flags=re.IGNORECASE)
     last = checkpoint_name(text)
     found = [text, last, re.sub(r"[()\[\]]", "", last)]
     bare = _begins().sub("", last)

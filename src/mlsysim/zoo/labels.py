@@ -41,6 +41,7 @@ _COUNTED = (
 
 
 _NODES = r"(?<=\d)\s*(?:nodes?|hosts?|servers?|machines?)\s*(?:[x×*,]|of|with)\s*(?=\d)"
+_ON_NODES = r"\d+ (?:nodes?|hosts?|servers?|machines?)"
 _PRODUCT = (
     r"(?P<counts>\d+(?:\s*[x×*]\s*\d+)+)\s*[x×*]?\s*(?P<name>[a-z].*)",
     r"(?P<name>.+?)\s+\(?(?P<counts>\d+(?:\s*[x×*]\s*\d+)+)\)?",
@@ -249,6 +250,16 @@ def machine(text: str) -> tuple[int, str] | None:
     return None
 
 
+def held(text: str) -> tuple[int, str] | None:
+    """Number and chip of a machine, by its own name or behind that of a chip without a number.
+
+    >>> held("A10G (g5.xlarge)"), held("g5.12xlarge"), held("2x A10G (g5.12xlarge)")
+    ((1, 'A10G'), (4, 'A10G'), None)
+    """
+    behind = re.fullmatch(r"[a-z][^()]*?(?<![x×*]\d)\s*\(([^()]+)\)", text.strip(), re.IGNORECASE)
+    return machine(text) or (machine(behind[1]) if behind else None)
+
+
 class Cloud(NamedTuple):
     """A cloud, and what it calls one of its machines."""
 
@@ -269,7 +280,12 @@ def cloud(text: str) -> Cloud | None:
 
 def counted(text: str) -> Iterable[tuple[int, str]]:
     """Ways to read a label as a number of something: ``8x H100``, ``H100 x8``, ``512 H100s``, ``dual RTX 3090``, ``2 nodes of 8x H100``, ``v5p 4x4x8``."""
-    for count, name in _ways(re.sub(_NODES, "x", text.strip(), flags=re.IGNORECASE)):
+    text = text.strip()
+    if (told := re.fullmatch(r"(\d.*\w)\s*\(([^()]+)\)", text)) and (
+        re.fullmatch(_ON_NODES, told[2]) or machine(told[2])
+    ):
+        text = told[1]
+    for count, name in _ways(re.sub(_NODES, "x", text, flags=re.IGNORECASE)):
         yield count, name
         if name.endswith("s"):
             yield count, name[:-1]

@@ -56,6 +56,11 @@ _DEGREES = {"zero": "zero_stage", "micro_batch": "microbatch"}
 """Columns of the degrees of a layout that have another name."""
 _OF_A_STEP = ("step_time", "iteration_time", "steps_per_s")
 _UNIT = re.compile(r"(.+?)_(ms|us|s|sec|seconds?|pct)")
+_LENGTHS = re.compile(r"\s*([\d.,]+k?)\s*(?:/|x|:|->|→|\+)\s*([\d.,]+k?)\s*", re.IGNORECASE)
+_FULL = re.compile(r"max(?:imum)?[- ]throughput|offline|saturat", re.IGNORECASE)
+"""Words of a server that is given as many requests as it takes."""
+_SIDE = re.compile(r"(.+?)[ @_-]+(\d{3,4})(?: ?[x×] ?\2)?(?: ?px| ?pixels)?", re.IGNORECASE)
+"""A network with the side of its images behind its name."""
 _ORDER = re.compile(r"(mean|median|average|avg|p\d\d)_(.+)")
 
 
@@ -146,6 +151,11 @@ def read(row: Mapping[str, str]) -> list[Question]:
             known.setdefault(column, text)
     for degree, count in (mapping(known.get("layout", "")) or {}).items():
         known.setdefault(_DEGREES.get(degree, degree), str(count))
+    if told := _LENGTHS.fullmatch(known.get("lengths", "")):
+        known |= {"isl": told[1], "osl": told[2]}
+    sized = None if "img_size" in known else _SIDE.fullmatch(known.get("model", ""))
+    if sized and Models.get(known["model"], None) is None:
+        known |= {"model": sized[1], "img_size": sized[2]}
     if "gpu" not in known and devices_of(known.get("n_gpus", "")):
         known["gpu"] = known.pop("n_gpus")
     if "gpu" not in known:
@@ -209,8 +219,9 @@ def _served(run: Row) -> list[Question]:
     if not (run["isl"] or run["scenario"] or run["test"]) and (clients or run["batch"] or "1") != "1":
         raise Skipped(inference.UNTOLD)
     sent = run["requests"] or (str(_ROUNDS * whole(run, "concurrency")) if clients else "")
+    full = "" if clients or run["batch"] or rate else _FULL.search(f"{run['scenario']} {run['notes']}") and "max"
     words = {
-        "batch_or_concurrency": f"qps {rate}" if rate and not clients else clients or run["batch"],
+        "batch_or_concurrency": f"qps {rate}" if rate and not clients else clients or run["batch"] or full or "",
         "scenario": run["test"] or run["scenario"] or ("closed loop" if clients else ""),
         "notes": "; ".join(filter(None, (run["notes"], f"{sent} requests" if sent else ""))),
         "precision_weights": run["precision"],
@@ -239,11 +250,16 @@ def _encoded(run: Row) -> list[Question]:
 
 
 def _seen(run: Row) -> list[Question]:
-    trained = run["task"].lower().startswith("train")
+    trained, told = run["task"].lower().startswith("train"), run["compiler"] or run["software"] or "eager"
+    plain = re.sub(r"[\W\d_]+", " ", told.lower()).split()
+    if told.lower() not in _WORDS["vision"]["compilers"]:
+        meant = (word for word in _WORDS["vision"]["compiler_words"] if word in plain)
+        told = next(meant, told)
     words = {
         "device": run["gpu"],
         "n_devices": run["n_gpus"] or str(devices_of(run["gpu"]) or ""),
         "task": "train" if trained else "infer",
-        "compiler": run["compiler"] or run["software"] or "eager",
+        "compiler": told,
+        "layout": run["layout"] or ("nhwc" if {"channels", "last"} <= {*plain} or "nhwc" in plain else ""),
     }
     return vision.read(Row(run | words))
