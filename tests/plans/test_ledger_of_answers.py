@@ -312,6 +312,14 @@ _EDGES = {
         **{"task": "serving", "model": "Llama3_8B", "on": "H100", "efficiency": 0.5, "isl": 4000, "osl": 200},
         **{"concurrency": 16, "chunk_tokens": 2048},
     },
+    "chunks for another pool, the last of which is short": {
+        **{"task": "serving", "model": "Gemma2_9B", "on": "8xV100", "efficiency": 0.5, "isl": 20_000, "osl": 2},
+        **{"chunk_tokens": 512, "decode_on": "auto", "qps": 0.1},
+    },
+    "two pools that are rented, one of which has no price": {
+        **{"task": "serving", "model": "Llama3_8B", "on": "16xMI355X", "isl": 500, "osl": 2, "concurrency": 100},
+        **{"decode_on": "4xH100", "price": 2},
+    },
     "messages alone": {
         **{"task": "serving", "model": "GPT2", "on": "4xTPU_v5e", "efficiency": 0.5, "isl": 128, "osl": 2},
         **{"concurrency": 1, "tp": 4, "precision": "int4"},

@@ -44,14 +44,17 @@ def prefill_passes(replica: Replica, batch: Any, new: Any, tag: Tag = untagged) 
     return completed
 
 
-def prefill_parts(replica: Replica, batch: int, new: int, context: int, chunk: int | None) -> PassTime:
-    """Parts of a prefill in passes of at most ``chunk`` tokens, summed over the passes (of one group)."""
+def prefill_parts(replica: Replica, batch: int, new: int, context: int, chunk: int | None) -> tuple[PassTime, float]:
+    """Parts of a prefill in passes of at most ``chunk`` tokens, summed over the passes (of one group), and the sum of what is longer in each,
+    compute or memory."""
     _, group = replica.groups_in_flight(batch)
     size = min(chunk or new, new)
     parts = [replica.run("prefill", group, min(size, new - at), context + at) for at in range(0, new, size)]
+    longer = math.fsum(maximum(part.compute, part.memory) for part in parts)
     if len(parts) == 1:
-        return parts[0]
-    return PassTime(*(math.fsum(getattr(part, name) for part in parts) for name in PassTime.__dataclass_fields__))
+        return parts[0], longer
+    found = (math.fsum(getattr(part, name) for part in parts) for name in PassTime.__dataclass_fields__)
+    return PassTime(*found), longer
 
 
 @dataclass(frozen=True)

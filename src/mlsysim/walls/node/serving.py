@@ -158,9 +158,12 @@ class ServingModel(Resolver[ServingResult]):
         prefill_compute: T_compute = F / (n P eta), with F = 2 P_active B S + attention, P the mean peak of the formats that they are in
             T_{\mathrm{compute}} = \frac{F_{\mathrm{prefill}}}{n\,P\,\eta}
             F = prefill_flops in flop, n = reader.width, P = prefill_peak in flop/s, eta = reader.efficiency
-        ttft if first_order: TTFT = max(T_compute, T_memory) + T_collectives + T_dispatch, for each pass (+ T_transfer)
+        ttft if one_pass: TTFT = max(T_compute, T_memory) + T_collectives + T_dispatch
             \mathrm{TTFT} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
-            T_compute = prefill_compute in s, T_memory = prefill_memory in s, T_collectives = prefill_communication in s, T_dispatch = prefill_dispatch in s, T_transfer = kv_transfer_time in s
+            T_compute = prefill_compute in s, T_memory = prefill_memory in s, T_collectives = prefill_communication in s, T_dispatch = prefill_dispatch in s
+        ttft if passes: TTFT = T_passes + T_collectives + T_dispatch + T_transfer, with the longer of T_compute and T_memory of each pass
+            \mathrm{TTFT} = \sum_{\mathrm{passes}} \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}} + T_{\mathrm{transfer}}
+            T_passes = longer in s, T_collectives = prefill_communication in s, T_dispatch = prefill_dispatch in s, T_transfer = handed in s
         itl if calibrated: ITL = sum over layers of t0 + |F / (ec P), B / (eb W)| + all-reduces, + engine's step
             \mathrm{ITL} = \sum_{\mathrm{layers}} t_0 + \left\| \frac{F}{e_c P}, \frac{B}{e_b W} \right\| + T_{\mathrm{engine}}
             ITL = itl in s
@@ -208,7 +211,8 @@ class ServingModel(Resolver[ServingResult]):
         times = batch_times(machine, traffic)
         served = serve(machine, traffic, times=times)
         reader, writer, draft = bounds.reader, bounds.writer, bounds.draft
-        reading = prefill_parts(reader, traffic.together, traffic.new, x.seq_len - traffic.new, x.prefill_chunk_tokens)
+        chunk, cached = x.prefill_chunk_tokens, x.seq_len - traffic.new
+        reading, longer = prefill_parts(reader, traffic.together, traffic.new, cached, chunk)
         decoder = bounds.decoder(replace(traffic, batch=batch))
         # The token in the middle of the answer, whose cache is the mean of those of all.
         middle = x.seq_len + (traffic.answer - 1) / 2
@@ -236,6 +240,7 @@ class ServingModel(Resolver[ServingResult]):
 
         further = x.output_len != 1
         bands = _bands(machine, served, clients or traffic, further, assumed, case)
+        chunks = chunks_of(x, traffic.new)
         outcome = ServingResult.of(
             assumed,
             feasible=fits,
@@ -246,7 +251,7 @@ class ServingModel(Resolver[ServingResult]):
             total_memory_required=writer.weights + cache + extra,
             memory_utilization=needed / capacity,
             prompt_cache_hit_ratio=traffic.cached / x.seq_len,
-            prefill_chunks=chunks_of(x, traffic.new),
+            prefill_chunks=chunks,
             throughput_tokens_per_sec=batch * traffic.replicas / served.itl,
             prefill_tokens_per_sec=traffic.together * traffic.new * x.num_replicas / times.prefill,
             request_latency=None if x.output_len is None else served.e2e,
@@ -279,6 +284,10 @@ class ServingModel(Resolver[ServingResult]):
                 "cache_of_a_sequence": writer.cache(length),
                 "clocks": machine.reader.clocks,
                 "draft_step": drafting,
+                "longer": longer,
+                "handed": times.transfer,
+                "one_pass": x.efficiency != CALIBRATED and chunks == 1 and not machine.apart,
+                "passes": x.efficiency != CALIBRATED and (chunks > 1 or machine.apart),
                 **_counted(x.efficiency == CALIBRATED, first, bounds, decoder, reading, writing),
             },
             cited={"model": x.model, "hardware": x.hardware},
@@ -325,7 +334,6 @@ def _counted(
         "device_fixed": first.fixed,
         "device_held": first.counted[0],
         "device_each": first.counted[1],
-        "first_order": not calibrated,
         "calibrated": calibrated,
         "prefill_flops": reading.operations,
         "prefill_peak": reading.operations / (reader.width * reader.efficiency * reading.compute),
