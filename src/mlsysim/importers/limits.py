@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,21 @@ def refuse_pickle(name: str, head: bytes) -> None:
             f"{name[:200]!r} is a pickle or an archive of pickles, whose loading can run any code, and is not read; "
             "give the model's config.json or a .safetensors file."
         )
+
+
+_MARKS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]')
+
+
+def nesting(text: str) -> int:
+    """How deep brackets are open at most, strings aside: parsers recurse, some take the square of the depth in time, and a browser's stack ends there."""
+    deepest = depth = 0
+    for mark in _MARKS.findall(text):
+        if mark in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in "]}":
+            depth = max(0, depth - 1)
+    return deepest
 
 
 def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.hf import read_config
-from mlsysim.importers.markup import read_toml
+from mlsysim.importers.limits import nesting
+from mlsysim.importers.markup import DEEPEST, read_toml
 from mlsysim.labs.catalogue import size_text
 from mlsysim.labs.explorer import Document, forget, plan_of
 from mlsysim.labs.rpc import offer
@@ -36,12 +37,18 @@ def take_file(name: str, text: str, plan: Document) -> Document:
     """What a file is taken for: its kind, a sentence, and the design with it in; of a model that it is one."""
     if len(text) > _LARGEST_TRACE or (len(text) > _LARGEST and not _is_trace(name, text)):
         raise InputError(f"{name} has {len(text):,} characters, which no plan, configuration or launch file has.")
+    if not text.strip():
+        raise InputError(f"{name} is empty.")
+    if nesting(text) > DEEPEST:
+        raise InputError(f"{name} has brackets that are nested more than {DEEPEST} deep.")
     if _is_plan(name, text):
         return _plan(name, text)
     if _is_config(text):
         return {"kind": "model"}
     if _is_trace(name, text):
         return _trace(name, text, plan)
+    if name.lower().endswith(".json") and (broken := _broken(text)):
+        raise InputError(f"{name} is not valid JSON: {broken}.")
     try:
         return _launch(name, text, plan)
     except InputError as error:
@@ -89,6 +96,15 @@ def _json_object(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _broken(text: str) -> str:
+    """Why a text is no JSON; nothing where it is."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"{error.msg} in line {error.lineno}, column {error.colno}"
+    return ""
+
+
 def _is_plan(name: str, text: str) -> bool:
     if name.lower().endswith(".toml"):
         return "[workload" in text
@@ -123,7 +139,13 @@ def _trace(name: str, text: str, plan: Document) -> Document:
     try:
         found = read_trace(path).summary
     except InputError as error:
-        why = str(error).removeprefix(f"{path}, ").replace(f"The trace {path}", "it").replace(path, "it")
+        why = (
+            str(error)
+            .removeprefix(f"{path}, ")
+            .removeprefix(f"{path}: ")
+            .replace(f"The trace {path}", "it")
+            .replace(path, "it")
+        )
         raise InputError(f"{name} was taken for a trace, and cannot be read as one: {why}") from None
     if not found.count:
         raise InputError(f"{name} was taken for a trace, and has no request in it.")

@@ -15,11 +15,14 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from mlsysim.errors import DimensionalityError, InputError, MLSysError, unknown_name
+from mlsysim.importers.limits import nesting
 
 Offered = TypeVar("Offered", bound=Callable[..., Any])
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 _LATER: dict[str, str] = {}
+_DEEPEST = 64
+"""How deep arguments may be nested: those of plans are so nested that their own sentence is the first."""
 
 
 def offer(function: Offered) -> Offered:
@@ -59,6 +62,8 @@ def _run(name: str, arguments: str) -> Any:
     if name not in _FUNCTIONS:
         raise unknown_name("function", name, offered())
     function = _FUNCTIONS[name]
+    if nesting(arguments) > _DEEPEST:
+        raise InputError(f"The arguments of {name} are nested more than {_DEEPEST} deep.")
     try:
         given = json.loads(arguments)
     except json.JSONDecodeError as error:

@@ -17,13 +17,12 @@ The plan of the original package loads too (``version``, ``workload.name``, ``ha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers.limits import check_bounds, load_json, read_text
+from mlsysim.importers.limits import check_bounds, load_json, nesting, read_text
 from mlsysim.importers.markup import DEEPEST, assignments, read_toml, read_yaml, table_lines
 from mlsysim.models.registry import Models
 from mlsysim.plans.plan import Plan
@@ -90,7 +89,7 @@ def _take_models(table: Any, name: str) -> None:
 
 
 def _parse(text: str, form: str, name: str) -> Any:
-    if _brackets(text) > DEEPEST:
+    if nesting(text) > DEEPEST:
         # Parsers recurse, and some take the square of the depth in time.
         raise InputError(f"{name}: brackets are nested more than {DEEPEST} deep.")
     if form == "toml":
@@ -101,15 +100,6 @@ def _parse(text: str, form: str, name: str) -> Any:
     if len(documents) > 1:
         raise InputError(f"{name} is not valid YAML: expected a single document in the stream.")
     return documents[0] if documents else None
-
-
-def _brackets(text: str) -> int:
-    """How deep brackets are open at most; those in strings count, which no plan has so many of."""
-    deepest = depth = 0
-    for mark in re.findall(r"[\[\]{}]", text):
-        depth = depth + 1 if mark in "[{" else max(0, depth - 1)
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _from_original(document: dict[str, Any]) -> dict[str, Any]:
