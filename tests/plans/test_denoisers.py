@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
@@ -36,3 +39,10 @@ def test_an_image_is_called_one_and_compiled_code_is_the_first_change():
     compiled = evaluate({"task": "inference", "model": "StableDiffusion_XL", "on": "A100", "stack": "compiled"})
     assert "; a pass takes " in compiled.headline
     assert compiled.change is None or "torch.compile" not in compiled.change.words
+
+
+def test_an_image_on_several_accelerators_is_calibrated():
+    plan = {"workload": {"model": "StableDiffusion_XL", "phase": "generate"}, "hardware": {"on": "8xH100"}}
+    plan["hardware"] |= {"efficiency": 0.5}
+    with pytest.raises(InputError, match="made on one accelerator, and 8 are given; leave the efficiency out"):
+        evaluate_plainly(Plan.model_validate({"task": "inference"} | plan))

@@ -19,6 +19,7 @@ from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import compact_time
 from mlsysim.vocabulary import Setting, listed, worded
+from mlsysim.walls.base import CALIBRATED
 from mlsysim.walls.binding import NAMES
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.performance import PerformanceProfile
@@ -94,6 +95,11 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
         "ring": plan.parallelism.ring,
         "devices": devices if devices > 1 else None,
     }
+    if devices > 1 and options["efficiency"] != CALIBRATED:
+        words = (
+            f"At first order an image is made on one accelerator, and {devices:,} are given; leave the efficiency out."
+        )
+        raise InputError(words, field="efficiency")
     return {name: value for name, value in options.items() if value is not None}
 
 
