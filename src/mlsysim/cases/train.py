@@ -70,6 +70,11 @@ class Step:
         return self.paced - self.busy
 
     @property
+    def communication(self) -> Any:
+        """All messages, hidden or not."""
+        return self.data + self.tensor + self.expert + self.context + self.pipeline
+
+    @property
     def pipeline(self) -> Any:
         """All messages of a stage."""
         return self.messages()

@@ -15,10 +15,18 @@ from mlsysim.cases.joules import Draw, parts_of, throttled
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip, updated_by_host
+from mlsysim.cases.replica_messages import Shared, rings
 from mlsysim.cases.train import Step
-from mlsysim.cases.train_whole import first_order, first_order_amounts, narrow_share, repeated_share, weights_read
+from mlsysim.cases.train_whole import (
+    Amounts,
+    first_order,
+    first_order_amounts,
+    narrow_share,
+    repeated_share,
+    weights_read,
+)
 from mlsysim.cases.trainer import Software, Trainer
-from mlsysim.cases.training_memory import MODES, on_device, training_held, with_host
+from mlsysim.cases.training_memory import MODES, on_device, training_held, training_state_of, with_host
 from mlsysim.models.demand import Demand
 from mlsysim.models.keeping import HALF
 from mlsysim.models.recompute import parts_of as recomputed_parts
@@ -137,6 +145,11 @@ class Training:
         return self.micro.flops * self.layout.dp * self.micro_batches / self.possible
 
     @property
+    def hfu(self) -> Any:
+        """The same with what is computed again."""
+        return self.micro.hardware_flops * self.layout.dp * self.micro_batches / self.possible
+
+    @property
     def holds(self) -> Any:
         """Whether the form does: a calibrated one that would beat the peak is of other models or formats."""
         return self.mfu <= 1 if self.trainer.software is not None else True
@@ -145,6 +158,11 @@ class Training:
     def tokens_per_second(self) -> Any:
         """Tokens of all replicas."""
         return self.micro.tokens * self.layout.dp * self.micro_batches / self.step.seconds
+
+    @property
+    def samples_per_second(self) -> Any:
+        """Sequences or samples of all replicas."""
+        return self.layout.dp * self.layout.local_batch * self.job.accumulation / self.step.seconds
 
     def _timed(self, a: Algebra) -> Step:
         trainer, job, layout = self.trainer, self.job, self.layout
@@ -199,6 +217,63 @@ class Training:
     def draw(self) -> Draw | None:
         """What they are made of."""
         return None if self.powered is None else parts_of(*self.powered[:2], self.watts)
+
+    # --- what equations show ------------------------------------------------------------------------------------------
+
+    def shown(self) -> dict[str, Any]:
+        """What stands in the equations of a step, by name."""
+        trainer, job, layout, micro, step = self.trainer, self.job, self.layout, self.micro, self.step
+        m, first, net = self.micro_batches, trainer.software is None, trainer.net
+        amounts = first_order_amounts(job, layout, micro)
+        return {
+            **self._rings(amounts, first),
+            **self._host(),
+            "asked": self,
+            "first_order": first,
+            "without_host": first and not step.offload,
+            "beside_host": first and step.offload > 0,
+            "calibrated": not first,
+            "amounts": amounts,
+            "micro_batches": m,
+            "device_flops": amounts.flops * m,
+            "device_bytes": amounts.moved * m,
+            "model_flops": micro.flops * layout.dp * m,
+            "hardware_flops": micro.hardware_flops * layout.dp * m,
+            "work": micro.tokens * layout.dp * m,
+            "saved": training_state_of(job, layout).saved,
+            "bandwidth": trainer.device.bandwidth,
+            "peak": trainer.device.peak,
+            "intra_bandwidth": net.link,
+            "intra_latency": net.link_latency,
+            "inter_bandwidth": net.fabric,
+            "inter_latency": net.fabric_latency,
+            "step": step.seconds,
+            "idle": m * step.bubble / step.busy,
+            "stages": step.stages,
+            "inside": step.busy - step.compute,
+            "sends_waited": step.seconds - step.paced - step.exposed_data - step.offload - step.update,
+            "update": step.update,
+            "local_batch": layout.local_batch * job.accumulation,
+            "powered": self.powered,
+        }
+
+    def _host(self) -> dict[str, Any]:
+        """State with the host: what goes there and back, or what it updates itself."""
+        state, memory = with_host(self.job, self.layout, self.held).optimizer, self.trainer.host_memory
+        if memory is None:
+            return {"host_state": state}
+        each = self.job.keeps.bytes_each(self.job.optimizer, HALF, self.job.model)[2]
+        return {"host_state": 0.0, "host_updated": state, "host_parameters": state / each, "host_memory": memory}
+
+    def _rings(self, x: Amounts, first_order: bool) -> dict[str, Any]:
+        """Messages of replicas: rings, where all of them are; else the time of each group."""
+        g, data = self.layout.groups(self.trainer.net), self.step.data
+        of = Shared(x.gradient_bytes, x.weight_bytes, g.data, g.shard, g.copies)
+        shown = rings(self.job, self.layout, of, self.trainer.net)
+        alone = first_order and abs(shown["ring_seconds"] - data) <= 1e-9 * data
+        shown |= {"one_ring": alone and "copies_bytes" not in shown, "two_rings": alone and "copies_bytes" in shown}
+        shown["ring_experts"] = data - shown["ring_layers"] - shown["ring_copies"]
+        return shown | {"other_rings": first_order and not alone}
 
 
 def _nothing(share: Any) -> bool:

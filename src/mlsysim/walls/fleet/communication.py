@@ -20,22 +20,14 @@ paper's first-order step has none, ``update_step`` adds it. Left out of the firs
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from mlsysim.cases import joules, one_pass, schedule, training_memory
 from mlsysim.cases.assumptions import INFERRED
-from mlsysim.cases.job import Job
-from mlsysim.cases.layout import Layout, plan_layout
-from mlsysim.cases.replica_messages import Shared, rings
-from mlsysim.cases.train import Step
-from mlsysim.cases.train_whole import Amounts, first_order_amounts
-from mlsysim.cases.trainer import Trainer
+from mlsysim.cases.layout import plan_layout
 from mlsysim.cases.training import Training
 from mlsysim.errors import InputError
-from mlsysim.models.keeping import HALF
 from mlsysim.physics.pipeline import SCHEDULES
-from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.runtimes import training_runtimes
 from mlsysim.timing.stacks import ALONE, stack_names
 from mlsysim.units.fields import Words
@@ -244,7 +236,7 @@ class DistributedModel(Resolver[DistributedResult]):
         say_sharing(x, job, layout, assumed)
         say_split(model, layout, assumed, first_order=trainer.software is None)
         asked, band = Training(trainer, job, layout), None
-        step, micro = asked.step, asked.micro
+        step = asked.step
         if trainer.software is not None:
             if not asked.holds:
                 raise InputError(
@@ -265,13 +257,13 @@ class DistributedModel(Resolver[DistributedResult]):
             trainer,
             feasible=fits,
             binding=stopped,
-            communication_latency=step.data + step.tensor + step.expert + step.context + step.pipeline,
+            communication_latency=step.communication,
             bubble_fraction=float(step.bubble / (step.seconds if trainer.software else step.paced)),
             scaling_efficiency=step.ideal / step.seconds,
-            effective_throughput=layout.dp * layout.local_batch * job.accumulation / step.seconds,
+            effective_throughput=asked.samples_per_second,
             tokens_per_second=asked.tokens_per_second,
             mfu=asked.mfu,
-            hfu=micro.hardware_flops * layout.dp * asked.micro_batches / asked.possible,
+            hfu=asked.hfu,
             parallelism={name: getattr(layout, name) for name in ("dp", "tp", "pp", "ep", "cp")},
             memory_per_accelerator=asked.memory,
             memory_breakdown={each.name.replace(" ", "_"): each.bytes for each in asked.held if each.where == "device"},
@@ -279,7 +271,7 @@ class DistributedModel(Resolver[DistributedResult]):
             step_interval=None if band is None else band.around(step.seconds, step.seconds * asked.mfu),
             constraint_trace=() if stopped is None else (stopped.sentence,),
             remedies=remedies,
-            shown=partial(_shown, asked),
+            shown=asked.shown,
             cited={"model": x.model, "hardware": fleet.node.accelerator},
             accelerator_power=asked.watts,
             case=lambda: joules.with_joules(asked.ledger, asked.draw),
@@ -297,64 +289,3 @@ def _does_not_fit(asked: Training) -> tuple[Binding, tuple[str, ...]]:
     needs = f"each accelerator needs {bytes_text(memory)} and has {bytes_text(capacity)}"
     binding = too_full(needs, memory, capacity, remedy, AS_IF)
     return binding, () if change is None else (remedy,)
-
-
-def _shown(asked: Training) -> dict[str, Any]:
-    """What the equations show beside the fields of the result."""
-    trainer, job, layout, micro, step = asked.trainer, asked.job, asked.layout, asked.micro, asked.step
-    m, first_order = asked.micro_batches, trainer.software is None
-    amounts, net = first_order_amounts(job, layout, micro), trainer.net
-    return {
-        **_ring(job, layout, amounts, net, step, first_order),
-        "asked": asked,
-        "first_order": first_order,
-        "without_host": first_order and not step.offload,
-        "beside_host": first_order and step.offload > 0,
-        "calibrated": not first_order,
-        "amounts": amounts,
-        "micro_batches": m,
-        "device_flops": amounts.flops * m,
-        "device_bytes": amounts.moved * m,
-        "model_flops": micro.flops * layout.dp * m,
-        "hardware_flops": micro.hardware_flops * layout.dp * m,
-        "work": micro.tokens * layout.dp * m,
-        "saved": training_memory.training_state_of(job, layout).saved,
-        "bandwidth": trainer.device.bandwidth,
-        "peak": trainer.device.peak,
-        "intra_bandwidth": net.link,
-        "intra_latency": net.link_latency,
-        "inter_bandwidth": net.fabric,
-        "inter_latency": net.fabric_latency,
-        "step": step.seconds,
-        "idle": m * step.bubble / step.busy,
-        "stages": step.stages,
-        "inside": step.busy - step.compute,
-        "sends_waited": step.seconds - step.paced - step.exposed_data - step.offload - step.update,
-        "update": step.update,
-        **_with_the_host(job, training_memory.with_host(job, layout, asked.held).optimizer, trainer),
-        "local_batch": layout.local_batch * job.accumulation,
-        "powered": asked.powered,
-    }
-
-
-def _with_the_host(job: Job, state: Any, trainer: Trainer) -> dict[str, Any]:
-    """What the equation of the time for state with the host shows."""
-    if trainer.host_memory is None:
-        return {"host_state": state}
-    each = job.keeps.bytes_each(job.optimizer, HALF, job.model)[2]
-    return {
-        "host_state": 0.0,
-        "host_updated": state,
-        "host_parameters": state / each,
-        "host_memory": trainer.host_memory,
-    }
-
-
-def _ring(job: Job, layout: Layout, x: Amounts, net: Hierarchical, step: Step, first_order: bool) -> dict[str, Any]:
-    """What the messages of replicas show: rings, where all of them are; else the time of each group."""
-    g = layout.groups(net)
-    shown = rings(job, layout, Shared(x.gradient_bytes, x.weight_bytes, g.data, g.shard, g.copies), net)
-    alone = first_order and abs(shown["ring_seconds"] - step.data) <= 1e-9 * step.data
-    shown |= {"one_ring": alone and "copies_bytes" not in shown, "two_rings": alone and "copies_bytes" in shown}
-    shown["ring_experts"] = step.data - shown["ring_layers"] - shown["ring_copies"]
-    return shown | {"other_rings": first_order and not alone}
