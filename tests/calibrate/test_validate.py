@@ -133,6 +133,15 @@ def test_what_a_row_lacks_is_said(tmp_path: Path, text: str, reason: str) -> Non
     assert list(_runs(tmp_path, text).skipped_reasons) == [reason]
 
 
+def test_backends_of_llama_bench_are_no_engines(tmp_path: Path) -> None:
+    head, row = "model,backend,ngl,test,t/s,gpu\n", "llama 8B Q4_K - Medium,{},99,tg128,100,RTX 3090\n"
+    plans = {
+        _runs(tmp_path, head + row.format(name)).scored[0].plan
+        for name in ("CUDA", "Vulkan", '"CUDA,BLAS"', "llama.cpp")
+    }
+    assert len(plans) == 1 and 'engine = "llama_cpp"' in plans.pop()
+
+
 def test_machines_and_nodes_behind_a_chip_are_read() -> None:
     """A machine behind a chip says how many it has; a number before it stands, whatever is behind."""
     labels = {

@@ -56,6 +56,7 @@ _DEGREES = {"zero": "zero_stage", "micro_batch": "microbatch"}
 """Columns of the degrees of a layout that have another name."""
 _OF_A_STEP = ("step_time", "iteration_time", "steps_per_s")
 _UNIT = re.compile(r"(.+?)_(ms|us|s|sec|seconds?|pct)")
+_GGML = {*_WORDS["engines"]["ggml"]}
 _LENGTHS = re.compile(r"\s*([\d.,]+k?)\s*(?:/|x|:|->|→|\+)\s*([\d.,]+k?)\s*", re.IGNORECASE)
 _FULL = re.compile(r"max(?:imum)?[- ]throughput|offline|saturat", re.IGNORECASE)
 """Words of a server that is given as many requests as it takes."""
@@ -219,13 +220,14 @@ def _served(run: Row) -> list[Question]:
     if not (run["isl"] or run["scenario"] or run["test"]) and (clients or run["batch"] or "1") != "1":
         raise Skipped(inference.UNTOLD)
     sent = run["requests"] or (str(_ROUNDS * whole(run, "concurrency")) if clients else "")
+    ggml = set(re.findall(r"[a-z]+", run["engine"].lower()))
     full = "" if clients or run["batch"] or rate else _FULL.search(f"{run['scenario']} {run['notes']}") and "max"
     words = {
         "batch_or_concurrency": f"qps {rate}" if rate and not clients else clients or run["batch"] or full or "",
         "scenario": run["test"] or run["scenario"] or ("closed loop" if clients else ""),
         "notes": "; ".join(filter(None, (run["notes"], f"{sent} requests" if sent else ""))),
         "precision_weights": run["precision"],
-        "engine": run["engine"] or run["software"],
+        "engine": "llama.cpp" if ggml and ggml <= _GGML else run["engine"] or run["software"],
     }
     return inference.read(Row(run | words))
 
