@@ -14,17 +14,25 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import mul
+from struct import pack
+from typing import Any
 
 FINE = 512
 _FRACTION, _BINS, _BIAS = 11, (1 << 21) - 1, 1022
 """Bits of the first half of a number that its bin does not have, the largest bin, and the exponent of a number from a half to one."""
 
-Bag = array | dict[int, float]
+Bins = dict[int, Any]
+Bag = array | Bins
 """Values as they are, or how many there are in each bin."""
-Ranks = list[float] | dict[int, float]
+Ranks = list[float] | Bins
 """The same in order."""
 LATER = 1024
 """What happened so often is booked at once."""
+
+
+def packed(values: list[float]) -> array:
+    """The same values side by side."""
+    return array("d", pack(f"{len(values)}d", *values))
 
 
 def bins_of(values: array) -> array:
@@ -42,11 +50,9 @@ def middle(key: int) -> float:
     return math.ldexp((place + FINE + 0.5) / (2 * FINE), exponent - _BIAS) if key else 0.0
 
 
-def binned(bag: Bag) -> dict[int, float]:
+def binned(bag: Bag) -> Bins:
     """The same values by bin."""
-    if isinstance(bag, dict):
-        return bag
-    return {key: float(many) for key, many in Counter(bins_of(bag)).items()}
+    return bag if isinstance(bag, dict) else Counter(bins_of(bag))
 
 
 def ranked(bag: Ranks, levels: Iterable[float]) -> list[float]:
@@ -85,15 +91,15 @@ def together(bags: Sequence[Ranks]) -> Ranks:
     lists = [bag for bag in bags if isinstance(bag, list)]
     if len(lists) == len(bags):
         return sorted(chain.from_iterable(lists))
-    whole: dict[int, float] = {}
+    whole: Bins = {}
     for bag in bags:
-        whole = summed(whole, binned(array("d", bag) if isinstance(bag, list) else bag))
+        whole = summed(whole, binned(packed(bag) if isinstance(bag, list) else bag))
     return whole
 
 
-def summed(a: dict[int, float], b: dict[int, float]) -> dict[int, float]:
+def summed(a: Bins, b: Bins) -> Bins:
     """What both have in each bin."""
-    found = dict(a)
+    found = a.copy()
     for key, weight in b.items():
         found[key] = found.get(key, 0.0) + weight
     return found
@@ -130,7 +136,7 @@ class Gaps:
         seconds, many, bins = self.seconds, self.many, self.bins
         if len(seconds) < fewest:
             return
-        for key, more in zip(bins_of(array("d", seconds)), many, strict=True):
+        for key, more in zip(bins_of(packed(seconds)), many, strict=True):
             try:
                 bins[key] += more
             except KeyError:

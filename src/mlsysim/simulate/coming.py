@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
+from operator import add
 
 from mlsysim.errors import InputError
 from mlsysim.simulate.answers import Answers
@@ -53,12 +54,15 @@ class Coming(Answers):
     def come(self, requests: Sequence[Request]) -> None:
         """Requests that come at their arrivals."""
         front, tokenise = self.front, self.tokenise
-        longest = max([each[1] + each[2] for each in requests], default=0)
-        if self.scheduling.reads or longest > self._fits:
+        if not requests:
+            return
+        arrivals, prompts, answers, *_ = zip(*requests, strict=True)
+        if self.scheduling.reads or max(map(add, prompts, answers)) > self._fits:
             for request in requests:
                 self.push(request)
         else:
-            self.incoming.extend([(each[0] + front + tokenise * each[1], each, -1.0) for each in requests])
+            asked = zip(arrivals, prompts, requests, strict=True)
+            self.incoming.extend([(at + front + tokenise * prompt, each, -1.0) for at, prompt, each in asked])
 
     def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
         """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""

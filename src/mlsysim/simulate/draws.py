@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from math import floor, frexp, ldexp, sqrt
 from random import Random
 
-__all__ = ["NEAR", "Draws", "exp", "log"]
+__all__ = ["LN2", "NEAR", "Draws", "exp", "log"]
 
-_LN2 = 0.6931471805599453
+LN2 = 0.6931471805599453
 NEAR = 1e-12
 """The most that a number of the C library, or of a few operations on one, can be off, as a share: a thousand times what libraries are."""
 _FAR = 1e5
@@ -37,7 +37,7 @@ def log(x: float) -> float:
     z = s * s
     tail = 1 / 15 + z * (1 / 17 + z * (1 / 19 + z * (1 / 21)))
     series = 1.0 + z * (1 / 3 + z * (0.2 + z * (1 / 7 + z * (1 / 9 + z * (1 / 11 + z * (1 / 13 + z * tail))))))
-    return 2.0 * s * series + e * _LN2
+    return 2.0 * s * series + e * LN2
 
 
 def exp(x: float) -> float:
@@ -47,7 +47,7 @@ def exp(x: float) -> float:
     (1.0, 2.718281828459, 0.0)
     """
     k = floor(x * 1.4426950408889634 + 0.5)
-    r = x - k * _LN2
+    r = x - k * LN2
     tail = 1 / 5040 + r * (1 / 40320 + r * (1 / 362880 + r * (1 / 3628800 + r * (1 / 39916800 + r / 479001600))))
     series = 1.0 + r * (1.0 + r * (0.5 + r * (1 / 6 + r * (1 / 24 + r * (1 / 120 + r * (1 / 720 + r * tail))))))
     return ldexp(series, k)
@@ -97,20 +97,21 @@ class Draws:
 
     def pairs(self, mu: float, sigma: float, other: float, spread: float) -> Iterator[int]:
         """1 and what calls of :meth:`whole` give for one and the other in turn, of the two normal numbers that are drawn together."""
-        uniform, exponential, logarithm = self.uniform, math.exp, math.log
+        uniform, exponential, log2, twice = self.uniform, math.exp, math.log2, -2.0 * LN2
         low, high = _FAR * NEAR, 1.0 - _FAR * NEAR
         while True:
-            s = 0.0
-            while not 0.0 < s < 1.0:
+            s = 1.0
+            while s >= 1.0 or s == 0.0:
                 x, y = 2.0 * uniform() - 1.0, 2.0 * uniform() - 1.0
                 s = x * x + y * y
-            root = sqrt(-2.0 * logarithm(s) / s)
+            root = sqrt(twice * log2(s) / s)
             first, second = uniform(), uniform()
             one, two = exponential(mu + sigma * (x * root)) + first, exponential(other + spread * (y * root)) + second
             found, last = floor(one), floor(two)
-            if one > _FAR or not low < one - found < high:
+            rest, more = one - found, two - last
+            if one > _FAR or rest <= low or rest >= high:
                 found = floor(exp(mu + sigma * (x * sqrt(-2.0 * log(s) / s))) + first)
-            if two > _FAR or not low < two - last < high:
+            if two > _FAR or more <= low or more >= high:
                 last = floor(exp(other + spread * (y * sqrt(-2.0 * log(s) / s))) + second)
             yield 1 + found
             yield 1 + last

@@ -12,7 +12,7 @@ import math
 from array import array
 from operator import sub
 
-from mlsysim.simulate.bags import Bag, Gaps, binned, ranked, summed
+from mlsysim.simulate.bags import Bag, Gaps, binned, bins_of, packed, ranked, summed
 from mlsysim.simulate.live import Done, Ended
 from mlsysim.simulate.sampling import FEWEST, Percentiles, nothing, sampled
 
@@ -50,7 +50,7 @@ class Times:
 
     def extend(self, values: list[float]) -> None:
         """More values; they are counted in bins where there are more than are kept."""
-        self.values.fromlist(values)
+        self.values += packed(values)
         if len(self.values) > self._exact:
             self._fold()
             self._bags = [binned(bag) for bag in self._bags or ()]
@@ -66,8 +66,7 @@ class Times:
             if isinstance(bag, array):
                 bag.extend(own)
             else:
-                for key, weight in binned(own).items():
-                    bag[key] = bag.get(key, 0.0) + weight
+                bag.update(bins_of(own))
             counts[number] += len(own)
             totals[number] += math.fsum(own)
             at, place = at + len(own), place + len(own)

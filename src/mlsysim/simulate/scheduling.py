@@ -22,7 +22,7 @@ from mlsysim.simulate.requests import Request
 from mlsysim.timing.engines import Engine
 from mlsysim.timing.profile import software_file
 
-ENDLESS = 1 << 40
+ENDLESS = 1 << 29
 """As many requests at a time as caches have room for."""
 
 

@@ -39,8 +39,7 @@ class Straight(Filling):
 
     def _beside(self) -> float:
         """Tokens of room that a request takes beside its own."""
-        beside = self.room.contexts.first / self.room.contexts.slope
-        return int(beside) if beside == int(beside) else beside
+        return self.room.contexts.first / self.room.contexts.slope
 
     def _fix(self) -> tuple[Any, ...]:
         """What does not change while it plays."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from heapq import heappop, heappush
-from math import ceil, fsum, sqrt
+from math import fsum, sqrt
 from typing import Any
 
 from mlsysim.simulate.bags import LATER
@@ -25,6 +25,8 @@ from mlsysim.simulate.straight import Straight
 
 LEAST = 16
 """Tokens of prompts that a step has room for at least."""
+NOBODY = NEVER, 0, None, -1.0
+"""Who waits where nobody does."""
 
 
 class Swift(Straight):
@@ -57,79 +59,73 @@ class Swift(Straight):
         contexts, taken = self._add_up()
         running, reading, crossing, done, newly = self.running, self.reading, self.crossing, self.done, self._late
         mean, more, stalled, last = self._length, 0.0, self._stalled, self._last
-        time, count, silent, numbered, tokens = (
-            self.time,
-            float(self.count),
-            float(self.turns - self.count),
-            self.numbered,
-            waiting.tokens,
-        )
-        n, peak, began, turned = self.n, self.peak_held / takes, time, self.turns
-        wrote, ended, read, came, idle = 0.0, 0, 0, 0.0, 0.0
+        count, silent, tokens = float(self.count), float(self.turns - self.count), waiting.tokens
+        time, numbered, turned, n = self.time, self.numbered, self.turns, self.n
+        peak, began = self.peak_held / takes, time
+        wrote, ended, read, came, idle, waited = 0.0, 0, 0, 0.0, 0.0, waits["running"]
         of_reading, of_writing, disturbed = spent.reading, spent.writing, spent.disturbed
         at_end = 0.0 if reserves else beside + 1
         soonest = running[0][0] if running else NEVER
         many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
         fresh: list[Any] = []
-        full, through, sure, recalls = False, True, 0.0, prefixes is not None and bool(prefixes.tiers)
+        cause, full, through, sure, recalls = "running", False, True, 0.0, prefixes is not None and bool(prefixes.tiers)
         until, tells = yield True
         after = incoming[0][0] if incoming else NEVER
         horizon = after if after < until else until
         while True:
-            # Who has come waits.
-            while after <= time:
-                seen, request, begun = incoming.popleft()
-                after = incoming[0][0] if incoming else NEVER
+            if time >= horizon:
+                # Who has come waits.
+                while after <= time:
+                    seen, request, begun = incoming.popleft()
+                    after = incoming[0][0] if incoming else NEVER
+                    late = 0.0 if begun >= 0.0 or not n else ahead + (time - seen < part * (mean + more))
+                    queue.append((count + silent + late, numbered, request, begun))
+                    numbered += 1
+                    tokens += request[1]
+                    came += time - seen
+                if time >= until:
+                    if n and not sure and not (queue or reading or crossing):
+                        k = soonest - count - 1.0
+                        if contexts + k * many <= limit:
+                            sure = time + k * (alone + grows * contexts + (k - 1.0) * half)
+                    elif not n and not queue and not reading:
+                        sure = NEVER
+                    self.sure = after if time < after < sure else sure if sure > time else time
+                    self.time, self.n, self.load, self.slope = time, n, start * many + grows * contexts, 2.0 * half
+                    waiting.size, waiting.tokens, self._last, sure = len(queue), tokens, last, 0.0
+                    if not n and not reading:
+                        # What a request takes beside its tokens may be no whole number of them: what is left of the sum is rounding.
+                        taken = 0.0
+                    held = taken if reserves else contexts + at_end * many + taken
+                    self.held, self.growth = takes * held, 0.0 if reserves else takes * many
+                    if tells or not through:
+                        if held > peak and n:
+                            peak = held
+                        self.count, self.turns, self.numbered = int(count), int(count + silent), numbered
+                        self._length, self._stalled = mean + more, stalled
+                        self.peak_held = takes * peak
+                        spent.reading, spent.writing, spent.disturbed = of_reading, of_writing, disturbed
+                        waits["running"] = waited = waited + came
+                        spent.busy += time - began - idle
+                        spent.wrote += int(wrote)
+                        spent.ended += ended
+                        spent.read += read
+                        spent.steps += self.turns - turned
+                        began, turned, wrote, ended, read, came, idle = time, self.turns, 0.0, 0, 0, 0.0, 0.0
+                    if len(gap) >= LATER:
+                        gaps.settle()
+                    until, tells = yield through
+                    if self.time > time:
+                        idle, time = idle + (self.time - time), self.time
+                    after = incoming[0][0] if incoming else NEVER
+                    horizon = after if after < until else until
+                    continue
                 horizon = after if after < until else until
-                ready = count + silent
-                if n and begun < 0.0:
-                    ready += ahead + 1.0 if time - seen < part * (mean + more) else ahead
-                queue.append((ready, numbered, request, begun))
-                numbered += 1
-                tokens += request[1]
-                came += time - seen
-            if time >= until:
-                if n and not sure and not (queue or reading or crossing):
-                    k = soonest - count - 1.0
-                    if contexts + k * many <= limit:
-                        sure = time + k * (alone + grows * contexts + (k - 1.0) * half)
-                elif not n and not queue and not reading:
-                    sure = NEVER
-                self.sure = after if time < after < sure else sure if sure > time else time
-                self.time, self.n, self.load, self.slope = time, n, start * many + grows * contexts, 2.0 * half
-                waiting.size, waiting.tokens, self._last, sure = len(queue), tokens, last, 0.0
-                if not n and not reading:
-                    # What a request takes beside its tokens may be no whole number of them: what is left of the sum is rounding.
-                    taken = 0.0
-                held = taken if reserves else contexts + at_end * many + taken
-                self.held, self.growth = takes * held, 0.0 if reserves else takes * many
-                if tells or not through:
-                    if held > peak and n:
-                        peak = held
-                    self.count, self.turns, self.numbered = int(count), int(count + silent), numbered
-                    self._length, self._stalled = mean + more, stalled
-                    self.peak_held = takes * peak
-                    spent.reading, spent.writing, spent.disturbed = of_reading, of_writing, disturbed
-                    waits["running"] += came
-                    spent.busy += time - began - idle
-                    spent.wrote += int(wrote)
-                    spent.ended += ended
-                    spent.read += read
-                    spent.steps += self.turns - turned
-                    began, turned, wrote, ended, read, came, idle = time, self.turns, 0.0, 0, 0, 0.0, 0.0
-                if len(gap) >= LATER:
-                    gaps.settle()
-                until, tells = yield through
-                if self.time > time:
-                    idle, time = idle + (self.time - time), self.time
-                after = incoming[0][0] if incoming else NEVER
-                horizon = after if after < until else until
-                continue
-            cause, ready_in = "running", NEVER
+            ready_in = NEVER
             if queue:
+                ready_in, number, request, begun = queue[0]
                 # Whose prompt others have read is let in, and has its first token with the next step.
-                while queue and queue[0][3] >= 0.0 and n + len(reading) < slots:
-                    _, number, request, begun = queue[0]
+                while begun >= 0.0 and n + len(reading) < slots:
                     prompt, left = float(request[1]), float(request[2])
                     needed = beside + prompt + (left if reserves else 1.0)
                     if needed > room - (taken if reserves else contexts + at_end * n + taken) and (n or reading):
@@ -142,12 +138,13 @@ class Swift(Straight):
                     n += 1
                     crossing.append((count + left, number, prompt + left, left, request, begun))
                     many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
-                if queue:
-                    ready_in = queue[0][0] - count - silent
+                    cause = "running"
+                    ready_in, number, request, begun = queue[0] if queue else NOBODY
+                ready_in -= count + silent
 
             # Prompts that are read go on, and requests are let in beside them.
             if reading or ready_in <= 0.0:
-                parts, chunks, last, ready_in = 0, 0.0, 0, NEVER
+                parts, chunks, last, others, cause = 0, 0.0, 0, n, "running"
                 left = most - n if mixes else most
                 if left < LEAST:
                     left = LEAST
@@ -156,44 +153,38 @@ class Swift(Straight):
                         unread = live.unread
                         take = unread if unread <= left or whole else left
                         if take > 0:
-                            before = live.prompt - unread
-                            chunks += (
-                                (take + ramp) * (by_before * before + by_own * take + by_token)
-                                if by_own
-                                else chunk(take, before)
-                            )
+                            chunks += chunk(take, live.prompt - unread)
                             live.unread = unread - take
                             last += take
                             parts += 1
                             if take == unread:
-                                fresh.append(
-                                    (live.number, live.prompt, live.left, live.request, live.begun, live.first)
-                                )
+                                seen_of = live.request, live.begun, live.first
+                                fresh.append((live.number, live.prompt, live.left, *seen_of))
                         left -= unread
                     del reading[: len(fresh)]
+                    others += len(reading) + len(fresh)
                 free = room - (taken if reserves else contexts + at_end * many + taken)
-                others = n + len(reading) + len(fresh)
-                while queue:
-                    ready, number, request, begun = queue[0]
-                    if ready > count + silent:
-                        cause, ready_in = "running", ready - count - silent
-                        break
+                while ready_in <= 0.0:
                     if others >= slots:
-                        cause = "slots"
+                        cause, ready_in = "slots", NEVER
                         break
                     new = prompt = request[1]
-                    needed = beside + (prompt + (request[2] if reserves else 1))
+                    answer, size = request[2] + 0.0, prompt + 0.0
+                    needed = beside + (size + (answer if reserves else 1.0))
                     if needed > free and others:
-                        cause = "caches"
+                        cause, ready_in = "caches", NEVER
                         break
                     if left <= 0 or begun >= 0.0:
-                        cause = "prompts"
+                        cause, ready_in = "prompts", NEVER
                         break
+                    ahead_of, own = 0.0, size
                     if prefixes is not None:
                         found = prefixes.find(request, free * takes)
                         new -= found if found < prompt else prompt - 1
+                        own = new + 0.0
+                        ahead_of = size - own
                     if new > left and not cuts and others > n and (whole or most >= new):
-                        cause = "prompts"
+                        cause, ready_in = "prompts", NEVER
                         break
                     if prefixes is not None:
                         prefixes.hold(number, request, found)
@@ -206,30 +197,37 @@ class Swift(Straight):
                         taken += needed
                     if new <= left or whole:
                         take = new
-                        fresh.append((number, prompt, request[2], request, time, -1.0))
+                        fresh.append((number, size, answer, request, time, -1.0))
                     else:
-                        take, live = left, Live(request, 0, number)
+                        take, own, live = left, left + 0.0, Live(request, 0, number)
                         live.begun, live.unread = time, new - left
                         reading.append(live)
                         if not reserves:
                             taken += needed
                     if by_own:
-                        chunks += (take + ramp) * (by_before * (prompt - new) + by_own * take + by_token)
+                        chunks += (own + ramp) * (by_before * ahead_of + by_own * own + by_token)
                     else:
                         chunks += chunk(take, prompt - new)
                     last += take
                     parts += 1
                     left -= new
-
+                    if not queue:
+                        ready_in = NEVER
+                        break
+                    ready_in, number, request, begun = queue[0]
+                    ready_in -= count + silent
             if fresh or reading:
                 attended = grows * contexts
                 mean, more = mixed(n if mixes else 0, start * many + attended, last, parts, chunks), 0.0
                 if recalls:
                     mean = max(mean, prefixes.recall())
-                of_reading += mean * (len(fresh) + len(reading))
+                of_reading += mean * (others - n)
                 read += last
                 if queue:
-                    waits[cause] += mean * len(queue)
+                    if cause == "running":
+                        waited += mean * len(queue)
+                    else:
+                        waits[cause] += mean * len(queue)
                 time += mean
                 if n and mixes:
                     held = room - free if reserves else room - free + many
@@ -269,15 +267,15 @@ class Swift(Straight):
                     slope, before = 2.0 * half, first - half
                     while after < until and cause == "running":
                         span = after - time
-                        within = float(ceil(2.0 * span / (before + sqrt(before * before + 2.0 * slope * span)))) or 1.0
+                        within = -(-2.0 * span / (before + sqrt(before * before + 2.0 * slope * span)) // 1.0) or 1.0
                         if within > k:
                             break
-                        _, request, begun = incoming[0]
+                        _, request, begun = first_of = incoming.popleft()
                         if begun >= 0.0:
+                            incoming.appendleft(first_of)
                             k = within
                             break
                         # Who comes meanwhile only waits, and is ready some steps later.
-                        incoming.popleft()
                         late = within + ahead
                         if time + within * (before + within * half) - after < part * (first + (within - 1.0) * slope):
                             late += 1.0
@@ -295,7 +293,8 @@ class Swift(Straight):
                         if tells:
                             k = min(k, steps_within(until - time, before, slope))
                         elif (k - 1.0) * (before + (k - 1.0) * half) >= until - time:
-                            sure, until = time + (k - 1.0) * (before + (k - 1.0) * half), time
+                            sure = time + (k - 1.0) * (before + (k - 1.0) * half)
+                            until = horizon = time
                             continue
                     grown, more = k * many, (k - 1.0) * half
                     mean = first + more
@@ -311,7 +310,10 @@ class Swift(Straight):
                     gap.append(mean)
                     gap_of.append(grown - len(crossing) if crossing else grown)
                 if queue:
-                    waits[cause] += seconds * len(queue)
+                    if cause == "running":
+                        waited += seconds * len(queue)
+                    else:
+                        waits[cause] += seconds * len(queue)
                 time += seconds
                 count += k
                 contexts += grown
@@ -324,10 +326,10 @@ class Swift(Straight):
                 queue[0] = (count + silent, *queue[0][1:])
                 continue
             elif queue:
-                through, until = False, time
+                through, until, horizon = False, time, time
                 continue
             elif after >= until:
-                until = time
+                until = horizon = time
                 continue
             else:
                 idle += after - time
@@ -392,6 +394,6 @@ class Swift(Straight):
                     taken = fsum([beside + (live.prompt + 1) for live in reading])
                 many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
                 if contexts + taken > limit:
-                    through, until = False, time
+                    through, until, horizon = False, time, time
             elif (full or reading) and contexts + taken > limit:
-                through, until = False, time
+                through, until, horizon = False, time, time

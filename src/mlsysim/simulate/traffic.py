@@ -23,7 +23,7 @@ from math import floor, fsum, inf, isfinite, sqrt
 from typing import Any, NamedTuple, Protocol
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.simulate.draws import NEAR, Draws, log
+from mlsysim.simulate.draws import LN2, NEAR, Draws, log
 from mlsysim.simulate.requests import Request
 from mlsysim.units.records import dataclass
 from mlsysim.zoo.files import shipped
@@ -224,7 +224,7 @@ class Load:
         return islice(takewhile(lambda request: request[0] < end, self._conversations(seed)), self.count)
 
     def _single(self, seed: int, end: float) -> Iterator[Request]:
-        arrivals = takewhile(end.__gt__, self._arrivals(seed, self.rate, 0.0))
+        arrivals = self._arrivals(seed, self.rate, 0.0, end)
         if self.prefixes or self.tenants or self.context is not None:
             return self._shared(seed, arrivals)
         # Lengths come in turn, of the prompt and of the answer.
@@ -276,8 +276,8 @@ class Load:
         if time >= 0:
             yield Request(time, cut, wrote, f"s{number}", blocks, *tenant)
 
-    def _arrivals(self, seed: int, rate: float, start: float) -> Iterator[float]:
-        """Times from ``start`` on, in whole nanoseconds."""
+    def _arrivals(self, seed: int, rate: float, start: float, until: float = inf) -> Iterator[float]:
+        """Times from ``start`` on, before ``until``, in whole nanoseconds."""
         draws = Draws(seed, "arrivals")
         uniform, gap, random = (
             draws.uniform,
@@ -291,15 +291,18 @@ class Load:
             1 - 1e-2 * NEAR,
             1 + 1e-2 * NEAR,
         )
-        time, end, factor, drawn, ln = start, -inf if self.hours else inf, 1.0, 0.0, math.log
+        time, end, factor, drawn, log2 = start, -inf if self.hours else inf, 1.0, 0.0, math.log2
+        mean_gap = LN2 / rate
         while True:
             if random:
                 drawn = 1.0 - uniform()
-                ahead = -ln(drawn) / rate / factor
+                ahead = -log2(drawn) * mean_gap / factor
                 later = time + ahead
                 if later < end and time + ahead * low == time + ahead * high:
                     time = later
-                    yield floor(time * 1e9 + 0.5) / 1e9
+                    if (came := floor(time * 1e9 + 0.5) / 1e9) >= until:
+                        return
+                    yield came
                     continue
             # At the end of an hour, early on, and where the last bits of a logarithm matter.
             ahead = -log(drawn) / rate if random else next(gap)
@@ -312,7 +315,9 @@ class Load:
                     time, factor = slot * _HOUR, factors[slot % many]
                 end = (slot + 1) * _HOUR - 1.0
             time += ahead / factor
-            yield _nanoseconds(time)
+            if (came := _nanoseconds(time)) >= until:
+                return
+            yield came
 
     def _gaps(self, draws: Draws, rate: float) -> Iterator[float]:
         """Seconds between arrivals at an even rate, that are not at random. The first is the rest of a gap: a length-biased one times a uniform number."""
