@@ -215,6 +215,7 @@ RedPajama_7B: togethercomputer/RedPajama-INCITE-7B-Chat
 CodeGen_16B: Salesforce/codegen-16B-mono
 ResNet50: resnet-50 | ResNet50
 DeepSeek_R1: DeepSeek R1 671B | deepseek-r1:671b | DeepSeek-R1-671B-FP8=fp8
+GPT_OSS_120B: gpt-oss-120b (high) | gpt-oss-120b (low reasoning)
 Qwen3_30B_A3B: qwen3moe 30B.A3B Q4_K - Medium=q4_k_m | qwen3-30b-a3b
 Llama3_8B: llama3.1:8b | llama3.1:8b-instruct-q4_K_M=q4_k_m | llama 8B Q4_K - Medium=q4_k_m
 Llama3_3_70B: bartowski/Llama-3.3-70B-Instruct-GGUF:Q4_K_M=q4_k_m | hf.co/bartowski/Llama-3.3-70B-Instruct-GGUF:Q6_K=q6_k

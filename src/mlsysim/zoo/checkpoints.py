@@ -27,6 +27,12 @@ _SAME_SIZE = 0.06
 _NEAR_SIZE = 0.2
 """The same where a family sells a size by its name: Gemma 7B has 8.5."""
 
+_EFFORT = re.compile(
+    r"\s*\((?:(?:high|medium|low|minimal|no)(?: (?:reasoning|effort|thinking))?|reasoning|non-thinking)\)$",
+    re.IGNORECASE,
+)
+"""How long a model is asked to think."""
+
 _FAMILY = re.compile(r"([a-z]+(?:[-_ ][a-z]+)*)[-_ ]?(\d+(?:\.\d+)?)b", re.IGNORECASE)
 """A family and a size, without a generation."""
 
@@ -71,7 +77,7 @@ def model_names(text: str) -> list[str]:
     for rule, meant in words()["model"]["rewritten"].items():
         text = re.sub(rule, meant, text, flags=re.IGNORECASE)
     last = checkpoint_name(text)
-    found = [text, last, re.sub(r"[()\[\]]", "", last)]
+    found = [text, last, re.sub(r"[()\[\]]", "", last), _EFFORT.sub("", last)]
     bare = _begins().sub("", last)
     for base in dict.fromkeys((last, bare, _within().sub("", bare))):
         short = base

@@ -251,11 +251,14 @@ def machine(text: str) -> tuple[int, str] | None:
 
 
 def held(text: str) -> tuple[int, str] | None:
-    """Number and chip of a machine, by its own name or behind that of a chip without a number.
+    """Number and chip of a machine, by its own name or behind that of a chip without a number; of so many of its chips where it says so.
 
-    >>> held("A10G (g5.xlarge)"), held("g5.12xlarge"), held("2x A10G (g5.12xlarge)")
-    ((1, 'A10G'), (4, 'A10G'), None)
+    >>> held("A10G (g5.xlarge)"), held("g5.12xlarge"), held("2x A10G (g5.12xlarge)"), held("GB200 NVL72 (8 GPUs)")
+    ((1, 'A10G'), (4, 'A10G'), None, (8, 'GB200'))
     """
+    some = re.fullmatch(r"([^()]+)\((\d{1,5}) ?(?:gpus?|chips?|accelerators?|cards?)\)", text.strip(), re.IGNORECASE)
+    if some and (whole := machine(some[1].strip())):
+        return int(some[2]), whole[1]
     behind = re.fullmatch(r"[a-z][^()]*?(?<![x×*]\d)\s*\(([^()]+)\)", text.strip(), re.IGNORECASE)
     return machine(text) or (machine(behind[1]) if behind else None)
 
