@@ -26,7 +26,7 @@ DISAGREEMENT = 0.02
 """A user's stated count may differ by this fraction from what the dimensions give before a warning says so."""
 _KEPT_BY_NOBODY = ("relu", "elementwise", "residual", "copy", "softmax")
 """Operators whose output takes the place of an input that no gradient needs, or stays inside a fused attention."""
-_READ_WIDE = ("layer_norm", "group_norm", "norm")
+_READ_WIDE = ("group_norm", "layer_norm", "norm")
 """Norms that autocast computes in single precision; those of batches it does not."""
 
 
@@ -198,12 +198,14 @@ class Workload(Entry):
             self.units[key] = float(sum_over(kept, "output_bytes"))
         return self.units[key] * batch_size
 
-    def normed_elements(self, batch_size: Any) -> Any:
-        """Elements that norms of layers and groups read."""
-        if ("normed",) not in self.units:
-            normed = (op for op in self._trained_forward("fp16") if op.name in _READ_WIDE)
-            self.units["normed",] = float(sum_over(normed, "input_bytes")) / bytes_per_element("fp16")
-        return self.units["normed",] * batch_size
+    def normed_elements(self, batch_size: Any, wide: bool = False) -> Any:
+        """Elements that norms of layers and groups read, or those that are in single precision (``wide``): what layers add up to, with positions,
+        scales or biases that are, is read by norms of layers; those of groups stand behind convolutions, which write 16 bits."""
+        key = "normed", wide
+        if key not in self.units:
+            normed = (op for op in self._trained_forward("fp16") if op.name in _READ_WIDE[wide:])
+            self.units[key] = float(sum_over(normed, "input_bytes")) / bytes_per_element("fp16")
+        return self.units[key] * batch_size
 
     def _trained_forward(self, precision: str) -> list[Operator]:
         """The operators of one sample's forward pass in training."""

@@ -168,7 +168,7 @@ class Training:
         if stack is None:
             # Each sample of a network of fixed shape is a layer of its own here, of which every stage has its share.
             wide = keeps.norms if self._element < FULL else 0.0
-            each, block = _sample_bytes(model, self.precision, self._element, full, wide)
+            each, block = _sample_bytes(model, self.precision, self._element, full, wide, keeps.fused)
             return Kept(each, self.micro_batch / (self.tp * self.pp) * block)
         tokens = self.micro_batch * self.seq_len / self.cp
         f, count = keeps.formats(bytes_per_element(self.precision), self._element), stack.layers
@@ -340,12 +340,14 @@ class Training:
         return TrainingState(weights - parked, gradients, states - host, saved, buffers, host, parked, away)
 
 
-def _sample_bytes(model: Workload, precision: str, kept: float, full: Any, norms: float) -> tuple[Any, float]:
+def _sample_bytes(
+    model: Workload, precision: str, kept: float, full: Any, norms: float, fused: bool
+) -> tuple[Any, float]:
     """What one sample of a network of fixed shape keeps, and of it the insides of a block: what its gradients need, with so many bytes more of each
-    element that a norm reads, or with full recomputation what goes from block to block and the insides of one."""
+    element that a norm reads (``fused``: that is in single precision), or with full recomputation what goes from block to block and the insides of one."""
     if not model.fixed_shape:
         return 0.0, 0.0
-    whole = model.saved_bytes(1, precision) + norms * model.normed_elements(1)
+    whole = model.saved_bytes(1, precision) + norms * model.normed_elements(1, fused)
     between = stream(model, 1)
     blocks = max(between.halves / 2, 1.0)
     if isinstance(full, float) and full == 0:

@@ -29,7 +29,7 @@ class Keeping:
     attention (bytes for each head) and, where attention is not fused, ``scores`` (bytes for each pair of tokens and head:
     probabilities and what dropout leaves of them in 16 bit, and a mask are 5; Korthikanti et al. 2022). Selective
     recomputation is to spare scores. ``norms``: bytes that each norm keeps of an element beside its input in 16 bit, 2 where it reads it in fp32,
-    and as many again of what it makes before its weights, where these are trained.
+    and as many again of what it makes before its weights, where these are trained; ``fused`` norms keep what they read as it is.
     ``logits`` are bytes for each token and vocabulary entry: fp32 and their gradient are 8; ``shared_logits`` where tensor parallelism shares the entries
     (None: as many). ``whole_inputs``: what is gathered of split sequences for a sublayer and the head waits whole for the gradient of their weights.
     ``adapter``: bytes of an adapter's weight, gradient and moments where these are wider than arithmetic; each then has a copy of its product's input
@@ -60,6 +60,7 @@ class Keeping:
     log_sums: float = 0.0
     scores: float = 0.0
     norms: float = 0.0
+    fused: bool = False
     logits: float = 8.0
     shared_logits: float | None = None
     whole_inputs: bool = False

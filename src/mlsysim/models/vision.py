@@ -115,9 +115,11 @@ class DiffusionWorkload(RowWorkload):
         """Denoiser passes for one image."""
         return self.denoising_steps * self.guidance_passes
 
-    def normed_elements(self, batch_size: Any) -> Any:
+    def normed_elements(self, batch_size: Any, wide: bool = False) -> Any:
         """Elements that norms read. Those without parameters, which are pools of one position, count three times: the scale that
-        comes from elsewhere needs what they make as well, four bytes each in single precision."""
+        comes from elsewhere needs what they make as well, four bytes each in single precision. A denoiser's layers add up products alone, in 16 bits."""
+        if wide:
+            return 0.0
         if ("scaled",) not in self.units:
             scaled = (op for op in self._trained_forward("fp16") if op.name == "pool")
             self.units["scaled",] = float(sum_over(scaled, "input_bytes")) / bytes_per_element("fp16")

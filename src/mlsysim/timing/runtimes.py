@@ -8,6 +8,7 @@ diffusers forward and compiled in training. A denoiser's pass under ``compiled``
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.arithmetic import no_runs
@@ -30,6 +31,7 @@ _DEFAULT = {"inference": "compiled", "training": "eager_nhwc"}
 _DENOISER = "diffusers"
 _SUBMITTEDS = "vision compiled training"
 _AUTOCAST = Keeping(state="cast", buffered=False, norms=HALF)
+_FUSED = replace(_AUTOCAST, fused=True)
 _QUERY = 8
 """Samples of the largest query whose latency MLPerf asks for."""
 
@@ -44,12 +46,13 @@ class Runtime:
     training: str | None = None
     denoising: str | None = None
     launched: bool = False
+    compiled: bool = False
 
     @property
     def keeps(self) -> Keeping:
-        """What a training step holds: launched one by one, products cast weights of single precision and keep the casts, norms of layers and groups
-        read single precision, and gradients come while activations go. Compiled, or of other software, that of the textbook."""
-        return _AUTOCAST if self.launched else TEXTBOOK
+        """What a training step holds: products cast weights of single precision and keep the casts, norms of layers and groups read single precision, and
+        gradients come while activations go. Of a step that is compiled norms keep what they read as it is. Of other software that of the textbook."""
+        return _AUTOCAST if self.launched else _FUSED if self.compiled else TEXTBOOK
 
 
 def runtime(name: str) -> Runtime:
