@@ -36,9 +36,8 @@ def faster(chip, **scale):
             "precision_flops": {k: v * scale.get("peak", 1) for k, v in chip.compute.precision_flops.items()},
         }
     )
-    link = chip.link.model_copy(
-        update={"bandwidth_per_direction": chip.link.bandwidth_per_direction * scale.get("link", 1)}
-    )
+    rates = ("bandwidth_total", "bandwidth_per_direction")
+    link = chip.link.model_copy(update={name: getattr(chip.link, name) * scale.get("link", 1) for name in rates})
     return chip.model_copy(update={"memory": memory, "compute": compute, "link": link})
 
 
