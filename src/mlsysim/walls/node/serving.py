@@ -26,32 +26,25 @@ peak, so decode is 10 to 40 % longer than this bound unless ``bandwidth_efficien
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
-from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED, SOFTWARE
-from mlsysim.cases.cache import DeviceMemory, fullest, longest_of
-from mlsysim.cases.ledger import Ledger
-from mlsysim.cases.limited import Drawing, limited
-from mlsysim.cases.machines import Engines, Machine, Replicated
+from mlsysim.cases.cache import DeviceMemory
+from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.offload import host_link
-from mlsysim.cases.phases import prefill_parts
-from mlsysim.cases.pools import pool_rates
 from mlsysim.cases.prefix import found_beside
-from mlsysim.cases.request import ANSWER, COMMUNICATION, FIRST, of_phase
-from mlsysim.cases.serve import Served, batch_times, serve
+from mlsysim.cases.request import ANSWER, FIRST, of_phase
+from mlsysim.cases.service import Service
 from mlsysim.cases.traffic import Traffic
 from mlsysim.timing.engines import default_engine
 from mlsysim.units.fields import Words
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.binding import NAMES, LazyBinding, lead, too_full
 from mlsysim.walls.node.engine_inputs import LOAD, check_serving, chunks_of, deployment_of, traffic_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
-from mlsysim.zoo.intervals import interval
 
 CARDS = """
 4 Serving: time to first token and between tokens
@@ -192,158 +185,56 @@ class ServingModel(Resolver[ServingResult]):
         traffic = machine.asked(traffic_of(x, assumed))
         if x.prefix_hit_rate is not None:
             traffic = _with_prefixes(x, machine, traffic, assumed)
-        holding = replace(traffic, answer=x.output_len or 0, concurrency=x.concurrency, rate=x.arrival_rate)
-        memories = machine.memories(holding)
-        first = memories[0]
-        most = traffic.habits.slots
-        if x.max_num_seqs is None and most is not None and first.sequences > most:
+        given, asked = "batch_size" in assumed.given, (x.output_len or 0, x.concurrency, x.arrival_rate)
+        service = Service(deployment, machine, traffic, *asked, given, x.power_cap)
+        most, looped, times, t = traffic.habits.slots, service.looped, service.times, service.traffic
+        if x.max_num_seqs is None and most is not None and service.memories[0].sequences > most:
             chip = deployment.writing_chip
             words = f"{most}: the default of {x.engine or default_engine(chip)} on {chip.name}"
             assumed.say("max_num_seqs", most, SOFTWARE, words)
-        traffic, clients, looped = _with_clients(x, machine, traffic, first, assumed)
-        batch, traffic = traffic.batch, traffic.admitted(first)
-        if x.power_cap is not None:
-            reads, writes = (Drawing.of(chip, x.precision) for chip in (x.hardware, deployment.writing_chip))
-            machine = limited(machine, traffic, reads, writes, x.power_cap)
-            looped = None if clients is None else serve(machine, clients)
-        # Calibrated, parts of passes are bounds at the datasheet's rates.
-        bounds = machine if isinstance(machine, Replicated) else deployment.replicated(Assumptions())
-        times = batch_times(machine, traffic)
-        served = serve(machine, traffic, times=times)
-        reader, writer, draft = bounds.reader, bounds.writer, bounds.draft
-        chunk, cached = x.prefill_chunk_tokens, x.seq_len - traffic.new
-        reading, longer = prefill_parts(reader, traffic.together, traffic.new, cached, chunk)
-        decoder = bounds.decoder(replace(traffic, batch=batch))
-        # The token in the middle of the answer, whose cache is the mean of those of all.
-        middle = x.seq_len + (traffic.answer - 1) / 2
-        writing = decoder.model_pass(middle)
-        own = machine.draft if isinstance(machine, Engines) else None
-        drafting = decoder.draft_step(middle) if own is None else own.time(batch, middle).total
-        prompts = int(machine.prompts(clients or traffic))
-        room, kept = fullest(list(zip(memories, (batch, prompts), strict=False)))
-        place = memories.index(room)
-        chip = x.hardware if place else deployment.writing_chip
+        if service.clients is not None and not given:
+            assumed.pop("batch_size", None)
+        room, kept = service.fullest
         needed, capacity = float(room.used(kept)), float(room.capacity)
         fits = needed <= capacity
-        found = () if fits else deployment.remedies(holding, place, kept)
-        length = holding.kept(getattr(machine.writer, "engine", None))
-        cache = writer.cache(length) * batch
-        extra = draft.weights + draft.cache(length) * batch if draft is not None else 0.0
-
-        def request(a: Algebra) -> Any:
-            # The ledger is of a request, or of the first two tokens where the answer has no length.
-            seen = serve(machine, clients or traffic, a)
-            return seen.ttft + seen.itl if x.output_len is None else seen.e2e
-
-        def case() -> Ledger:
-            return ledger_of(request, room.held(kept), room.capacity)
-
-        further = x.output_len != 1
-        bands = _bands(machine, served, clients or traffic, further, assumed, case)
-        chunks = chunks_of(x, traffic.new)
+        found = () if fits else deployment.remedies(service.holding, service.place, kept)
+        bands, chunks = service.bands(x.output_len != 1), chunks_of(x, t.new)
+        if bands is not None:
+            assumed.say("interval", bands[0].key, INFERRED, bands[2])
         outcome = ServingResult.of(
             assumed,
             feasible=fits,
-            binding=None if fits else _full(x, room, kept, chip, found),
-            case=case,
+            binding=None if fits else _full(x, room, kept, service.chip, found),
+            case=lambda: service.ledger,
             noun="request",
-            kv_cache_size=cache if writer.model.has_dimensions else None,
-            total_memory_required=writer.weights + cache + extra,
+            kv_cache_size=service.cache if deployment.model.has_dimensions else None,
+            total_memory_required=service.memory,
             memory_utilization=needed / capacity,
-            prompt_cache_hit_ratio=traffic.cached / x.seq_len,
+            prompt_cache_hit_ratio=t.cached / x.seq_len,
             prefill_chunks=chunks,
-            throughput_tokens_per_sec=batch * traffic.replicas / served.itl,
-            prefill_tokens_per_sec=traffic.together * traffic.new * x.num_replicas / times.prefill,
-            request_latency=None if x.output_len is None else served.e2e,
+            throughput_tokens_per_sec=t.batch * t.replicas / service.served.itl,
+            prefill_tokens_per_sec=t.together * t.new * x.num_replicas / times.prefill,
+            request_latency=None if x.output_len is None else service.served.e2e,
             kv_transfer_time=times.transfer if machine.apart else None,
-            draft_time=None if not decoder.drafts else drafting * decoder.drafted,
-            devices=reader.devices * x.num_replicas + (writer.devices * traffic.replicas if machine.apart else 0),
+            draft_time=service.draft_step * service.decoder.drafted if service.decoder.drafts else None,
+            devices=service.devices,
             memory_per_device=needed,
             memory_available=capacity,
             memory_missing=None if fits else needed - capacity,
             memory_breakdown={line.name: line.bytes for line in room.held(kept)},
             remedies=found,
-            **bands,
+            itl_interval=None if bands is None else bands[0].around(service.served.itl),
+            ttft_interval=None if bands is None else bands[1].around(service.served.ttft),
             # Where more come than are answered the queue grows, and the first token has no time.
             ttft_at_concurrency=None if looped is None or looped.saturated else looped.ttft,
             saturated=looped is not None and bool(looped.saturated),
-            output_tokens_per_sec=None if looped is None else looped.requests * traffic.mean_answer,
-            shown={
-                "machine": machine,
-                "clients": clients,
-                "traffic": traffic,
-                "served": served,
-                "looped": looped,
-                "times": times,
-                "longest": partial(
-                    longest_of, lambda tokens: machine.memories(Traffic(tokens, 0))[0], deployment.model.max_context
-                ),
-                "pools": partial(pool_rates, machine, clients or traffic) if machine.apart else None,
-                "batch": batch,
-                "fullest": chip,
-                "cache_of_a_sequence": writer.cache(length),
-                "clocks": machine.reader.clocks,
-                "draft_step": drafting,
-                "longer": longer,
-                "handed": times.transfer,
-                "one_pass": x.efficiency != CALIBRATED and chunks == 1 and not machine.apart,
-                "passes": x.efficiency != CALIBRATED and (chunks > 1 or machine.apart),
-                **_counted(x.efficiency == CALIBRATED, first, bounds, decoder, reading, writing),
-            },
+            output_tokens_per_sec=None if looped is None else looped.requests * t.mean_answer,
+            shown=service.shown(chunks),
             cited={"model": x.model, "hardware": x.hardware},
         )
         if fits and x.output_len is None:
             object.__setattr__(outcome, "binding", LazyBinding(partial(_two_phases, outcome)))
         return outcome
-
-
-def _with_clients(
-    x: Any, machine: Replicated | Engines, traffic: Traffic, first: DeviceMemory, assumed: Assumptions
-) -> tuple[Traffic, Traffic | None, Served | None]:
-    """The batch that clients make, where the question has none of its own; the clients, and what they see."""
-    clients, given = None, "batch_size" in assumed.given
-    if x.concurrency is not None:
-        clients = replace(traffic, concurrency=x.concurrency).admitted(first)
-        traffic = traffic if given else replace(traffic, batch=int(clients.batch))
-    if x.arrival_rate is not None:
-        clients = replace(traffic, rate=x.arrival_rate, together=1.0)
-    if clients is None:
-        return traffic, None, None
-    looped = serve(machine, clients)
-    if not given:
-        assumed.pop("batch_size", None)
-        if x.arrival_rate is not None:
-            traffic = replace(traffic, batch=max(1, math.ceil(looped.active / traffic.replicas)))
-    return traffic, clients, looped
-
-
-def _counted(
-    calibrated: bool, first: DeviceMemory, bounds: Replicated, decoder: Any, reading: Any, writing: Any
-) -> dict[str, Any]:
-    """What equations show of passes and of the device that holds most."""
-    reader, writer = bounds.reader, bounds.writer
-    return {
-        "reading": reading,
-        "writing": writing,
-        "reader": reader,
-        "writer": writer,
-        "decoder": decoder,
-        "first": first,
-        "cache_groups": first.groups,
-        "device_capacity": first.capacity,
-        "device_fixed": first.fixed,
-        "device_held": first.counted[0],
-        "device_each": first.counted[1],
-        "calibrated": calibrated,
-        "prefill_flops": reading.operations,
-        "prefill_peak": reading.operations / (reader.width * reader.efficiency * reading.compute),
-        "prefill_dispatch": reading.dispatch,
-        "decode_bytes": writing.memory * writer.bandwidth,
-        "decode_dispatch": writing.dispatch,
-        "verify": writing.total,
-        "plain": not decoder.drafts and not calibrated,
-        "speculative": decoder.drafts and not calibrated,
-    }
 
 
 def _with_prefixes(x: Any, machine: Replicated | Engines, t: Traffic, assumed: Assumptions) -> Traffic:
@@ -358,23 +249,6 @@ def _with_prefixes(x: Any, machine: Replicated | Engines, t: Traffic, assumed: A
     limited = "" if x.prefix_tokens is None else f", {x.prefix_tokens:,.0f} are asked for"
     assumed["prefixes"] = f"{found.share:.3g} of the prompts' tokens are found: {room}{limited}"
     return replace(t, cached=round(found.share * x.seq_len), recall=found.recall)
-
-
-def _bands(
-    machine: Machine, served: Served, t: Traffic, further: bool, assumed: Assumptions, case: Callable[[], Ledger]
-) -> dict[str, Any]:
-    """Intervals of the times of a batch, and what they rest on. What a replica's nodes say to each other no measured run had."""
-    if not isinstance(machine, Engines):
-        return {}
-    (itl, words), (ttft, _) = (machine.band(of, t, not further) for of in ("tpot", "ttft"))
-    if machine.leaves_nodes:
-        phases, network = [of_phase(case(), phase) for phase in (ANSWER, FIRST)], interval("collective network")
-        # An answer of one token has no further ones.
-        shares = [phase.walls().get(COMMUNICATION, 0.0) / (phase.seconds or 1.0) for phase in phases]
-        itl, ttft = (band.with_part(network, share) for band, share in zip((itl, ttft), shares, strict=True))
-        words += f"; no such run was on several nodes, whose messages take {shares[not further]:.0%} of a token (90 % of measured ones were within {network.high:.1f} times)"
-    assumed.say("interval", itl.key, INFERRED, words)
-    return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
 
 
 def _two_phases(outcome: ServingResult) -> Binding:
