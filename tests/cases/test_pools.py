@@ -100,9 +100,8 @@ def test_a_latent_cache_crosses_once_whatever_the_tensor_group(fidelity):
     for tp in (4, 8):
         ledger = solved(fidelity, tp_size=tp, ep_size=8, **given).ledger
         sent.append(sum(part.sent for part in ledger.parts if "hand-over" in part.name))
-    # 61 layers of 576 numbers in 16 bits (the engine's default) for each of 1,024 tokens.
-    element = 2 if fidelity == "calibrated" else 1
-    assert sent[0] == sent[1] == pytest.approx(61 * 576 * element * 1024)
+    # 61 layers of 576 numbers in 16 bits for each of 1,024 tokens.
+    assert sent[0] == sent[1] == pytest.approx(61 * 576 * 2 * 1024)
 
 
 def test_a_pool_of_any_size_and_chip():
