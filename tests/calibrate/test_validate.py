@@ -108,6 +108,7 @@ def _runs(tmp_path: Path, text: str) -> validate.FileReport:
         # Pairs of lengths, a server that is full, a compiler among versions, a side of images behind a name.
         ("Model,GPU,# GPUs,Engine,Quantization,ISL/OSL,Output tok/s/GPU,Notes\nLlama 3.1 8B,H100,1,TensorRT-LLM 0.20,FP8,128/128,26000,max throughput\n", {"Output tok/s/GPU"}),
         ("Model,Device,Runtime,Precision,Batch size,Throughput (img/s)\nViT-B/16 224,A100,PyTorch 2.1 compile,fp16,256,3800\n", {"Throughput (img/s)"}),
+        ("Model,Device,Software,Batch size,Resolution,Steps,Latency (s)\nSDXL,RTX 4090,diffusers,1,1024x1024,30,5.2\n", {"Latency (s)"}),
         ("Model,Inst. Type,Throughput (inference/second),Latency P50 (ms),Batch Size,Sequence Length\nbert-base-cased,Inf2.xlarge,2698,2.95,4,128\n", {"Throughput (inference/second)", "Latency P50 (ms)"}),
     ],
 )  # fmt: skip
@@ -131,6 +132,25 @@ def test_tables_as_people_keep_them(tmp_path: Path, text: str, metrics: set[str]
 )  # fmt: skip
 def test_what_a_row_lacks_is_said(tmp_path: Path, text: str, reason: str) -> None:
     assert list(_runs(tmp_path, text).skipped_reasons) == [reason]
+
+
+def test_images_of_a_denoiser_are_asked_for_in_their_unit(tmp_path: Path) -> None:
+    head, row = "model,gpu,software,img_size,steps,latency_{}\n", "SDXL,A100,{},{},50,{}\n"
+    seconds, thousandths, compiled = (
+        _runs(tmp_path, head.format(unit) + row.format(how, "1024 px", 6)).scored[0]
+        for unit, how in (("s", "diffusers"), ("ms", "diffusers"), ("s", "diffusers torch.compile"))
+    )
+    assert 3 < compiled.predicted < seconds.predicted < 9 and thousandths.predicted == pytest.approx(
+        1e3 * seconds.predicted
+    )
+    reasons = [
+        list(_runs(tmp_path, head.format("s") + row.format("diffusers", side, 6)).skipped_reasons)
+        for side in ("512", "720p")
+    ]
+    assert reasons == [
+        ["Stable Diffusion XL base 1.0 (1024x1024) is known for images of 1024 pixels, not 512"],
+        ["the size of images '720p' is no side of a square in pixels"],
+    ]
 
 
 def test_backends_of_llama_bench_are_no_engines(tmp_path: Path) -> None:

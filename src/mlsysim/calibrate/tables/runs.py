@@ -154,6 +154,11 @@ def read(row: Mapping[str, str]) -> list[Question]:
         known.setdefault(_DEGREES.get(degree, degree), str(count))
     if told := _LENGTHS.fullmatch(known.get("lengths", "")):
         known |= {"isl": told[1], "osl": told[2]}
+    if (side := known.get("img_size")) and not side.isdigit():
+        square = re.fullmatch(r"(\d{2,5}) ?(?:[x×*] ?\1)?(?: ?px| ?pixels)?", side.strip(), re.IGNORECASE)
+        if square is None:
+            raise Skipped(f"the size of images {side[:40]!r} is no side of a square in pixels")
+        known["img_size"] = square[1]
     sized = None if "img_size" in known else _SIDE.fullmatch(known.get("model", ""))
     if sized and Models.get(known["model"], None) is None:
         known |= {"model": sized[1], "img_size": sized[2]}
@@ -251,7 +256,29 @@ def _encoded(run: Row) -> list[Question]:
     ]
 
 
+def _denoised(run: Row, model: Any) -> list[Question]:
+    """Whole images or films of a denoiser, of its own size."""
+    if run["img_size"] and model.resolution not in (None, int(run["img_size"])):
+        raise Skipped(f"{model.name} is known for images of {model.resolution} pixels, not {run['img_size']}")
+    how = next(
+        (word for word in ("compile", "tensorrt") if word in run["software"].lower() + run["compiler"].lower()), "eager"
+    )
+    words = {
+        "task": "diffusion-infer",
+        "device": run["gpu"],
+        "n_devices": run["n_gpus"] or str(devices_of(run["gpu"]) or 1),
+        "batch": run["batch"] or "1",
+        "compiler": how,
+        "notes": f"{run['notes']}; steps={run['steps']}" if run["steps"] else run["notes"],
+    }
+    per_second = 1e3 * milliseconds_in(run["unit"] or "s")
+    return [replace(each, factor=each.factor * per_second) for each in vision.read(Row(run | words))]
+
+
 def _seen(run: Row) -> list[Question]:
+    model = Models.get(run["model"], None)
+    if getattr(model, "denoises", False):
+        return _denoised(run, model)
     trained, told = run["task"].lower().startswith("train"), run["compiler"] or run["software"] or "eager"
     plain = re.sub(r"[\W\d_]+", " ", told.lower()).split()
     if told.lower() not in _WORDS["vision"]["compilers"]:
