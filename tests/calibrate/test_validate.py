@@ -170,9 +170,11 @@ def test_machines_and_nodes_behind_a_chip_are_read() -> None:
         "16x H100 (p5.48xlarge)": 16,
         "2x A10G (g5.12xlarge)": 2,
         "GB200 NVL72 (8 GPUs)": 8,
+        "8 × H100 SXM5 (NVLink)": 8,
+        "TPU v5 lite pod 8": 8,
     }
     assert {label: devices_of(label) for label in labels} == labels
-    assert [key_of(chip_of(label)) for label in labels] == ["A10G", "H200", "H100", "A10G", "GB200"]
+    assert [key_of(chip_of(label)) for label in labels] == ["A10G", "H200", "H100", "A10G", "GB200", "H100", "TPU_v5e"]
 
 
 def test_copies_of_a_model_share_the_requests(tmp_path: Path) -> None:
