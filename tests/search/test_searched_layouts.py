@@ -14,6 +14,7 @@ from mlsysim.launch.targets import export
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.optimizing import best_parallelism
 from mlsysim.plans.plan import Plan
+from mlsysim.systems.fleet_text import parse_fleet
 
 STATED = ("tp", "pp", "cp", "ep", "micro_batches", "virtual_stages", "schedule", "zero", "recompute")
 KEYS: dict[str, list[Any]] = {
@@ -241,3 +242,12 @@ def test_software_from_before_rings_has_no_context_parallelism_unless_it_is_told
     keys = {"model": "Llama3_8B", "on": "64xA100", "stack": stack, "batch_size": 16, "seq_len": 65536}
     assert (evaluate_plainly(plan_of(keys)).layout["cp"] > 1) == rings
     assert evaluate_plainly(plan_of(keys, cp=4)).layout["cp"] == 4
+
+
+@pytest.mark.parametrize("accelerators", [3, 5, 6, 7])
+def test_a_part_of_a_node_that_is_too_small_is_told_of_a_fleet_that_can_be_asked(accelerators: int) -> None:
+    """Seven were refused with a sentence about twenty-one, which nobody had asked for."""
+    answer = evaluate(plan_of({"model": "Llama3_70B", "on": f"{accelerators}xH100"}, batch_size=accelerators * 8))
+    least = re.search(r"The smallest fleet that would hold it is ([\d,]+) x", answer.verdict[0])
+    assert not answer.feasible and least
+    assert parse_fleet(f"{least[1]}xH100").one.total_accelerators == int(least[1])

@@ -279,6 +279,8 @@ def _least_fleet(
     def first(tries: Iterable[tuple[int, int]]) -> tuple[int, dict[str, Any], int] | None:
         for count, batch in dict.fromkeys(tries):
             fleet = _grown(x.fleet, count)
+            if fleet is None:
+                continue
             groups = list(layouts.splits(x.but(fleet=fleet, batch_size=batch)))
             # Whole replicas share most and need least with the highest stage and the smallest micro-batches.
             groups = [
@@ -305,11 +307,14 @@ def _least_fleet(
     return found if found is None else (found[0] * node, *found[1:])
 
 
-def _grown(fleet: Fleet, count: int) -> Fleet:
-    """So many nodes; more chips than a part of a usual node has are in whole ones."""
+def _grown(fleet: Fleet, count: int) -> Fleet | None:
+    """So many nodes; more chips than a part of a usual node has are in whole ones, or None where they do not fill these."""
     key, total = fleet.node.accelerator.metadata.key, fleet.total_accelerators
     part = key and fleet.count == 1 and total < _NODE and parse_fleet(f"{total}x{key}").one.node == fleet.node
-    return parse_fleet(f"{count * total}x{key}").one if part else fleet.model_copy(update={"count": count})
+    if not part:
+        return fleet.model_copy(update={"count": count})
+    filled = parse_fleet(f"{_NODE}x{key}").one.node.holding(count * total)
+    return parse_fleet(f"{count * total}x{key}").one if filled else None
 
 
 def _sensitivity(x: Any, shared: dict[str, Any], table: RankedLayouts, best: dict[str, Any]) -> dict[str, Any]:
