@@ -226,6 +226,7 @@ def test_a_table_of_runs_asks_what_the_published_one_asks(tmp_path: Path) -> Non
         ("modle,gpu,mfu\na,H100,1\n", "runs.csv: no column says the model; of 'modle': did you mean 'model'?"),
         ("model,gpuu,mfu\na,H100,1\n", "runs.csv: no column says the accelerator; of 'gpuu': did you mean 'gpu'?"),
         ("model,gpu,thruput\na,H100,1\n", "tpot_ms, output_throughput or images/s; of 'thruput': did you mean 'throughput'?"),
+        ("op,gpus,size,busbw (GB/s)\nall_reduce,8,1G,472\n", "metric, value, or give a log of nccl-tests to `mlsysim collectives`."),
         ("", "runs.csv is empty; expected a line with the names of columns, and a line for each measurement."),
     ],
 )  # fmt: skip

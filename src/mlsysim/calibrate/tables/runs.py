@@ -30,7 +30,7 @@ from mlsysim.calibrate.cells import (
 )
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Question, Row, Skipped, calibrated_plan
-from mlsysim.calibrate.tables import inference, training, vision
+from mlsysim.calibrate.tables import collectives, inference, training, vision
 from mlsysim.calibrate.training_cells import read_metric
 from mlsysim.errors import MLSysError, did_you_mean, either, nearest
 from mlsysim.models.registry import Models
@@ -103,6 +103,9 @@ def lacking(header: Iterable[str]) -> str | None:
     """Why a header is none of a table of runs, in a sentence; None where it is one."""
     columns, names = {column_of(name) for name in header}, list(header)
     columns |= {"gpu"} if "n_gpus" in columns else set()  # 8xH100
+    if "model" not in columns and any(re.search(r"(?:bus|alg)_? ?bw", name, re.IGNORECASE) for name in names):
+        wanted = ", ".join(collectives.COLUMNS)
+        return f"it has bandwidths of collectives: call its columns {wanted}, or give a log of nccl-tests to `mlsysim collectives`."
     for column, what, example in (("model", "model", "Llama3_8B"), ("gpu", "accelerator", "H100")):
         if column not in columns:
             near = _near(names, column) or f"call it {column}, with {example} or another of `mlsysim zoo` in it."
