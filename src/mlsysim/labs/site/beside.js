@@ -3,7 +3,7 @@
 // The explorer tells of what happens (`placed`, `deeper`) and lends what it has (`mount`).
 import { byId } from "./dom.js";
 import { keep, kept } from "./kept.js";
-import { dropped, engine } from "./page.js";
+import { dropped, engine, say } from "./page.js";
 import { showLive, pause } from "./live.js";
 import { showMachines } from "./machines.js";
 import { remember, startPast } from "./past.js";
@@ -71,6 +71,7 @@ async function take(file) {
   if (!file) return;
   byId("imported").hidden = true; // what is said of a file before
   if (file.size > LARGEST) throw new Error(`${file.name} has ${file.size.toLocaleString("en")} bytes, more than any file that is read here.`);
+  say(`Reading ${file.name} …`);
   const text = await file.text();
   const { plan, models } = page.state;
   const found = await engine.call("take_file", { name: file.name, text, plan });
