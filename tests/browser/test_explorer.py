@@ -915,3 +915,22 @@ def test_a_dropped_model_is_used_and_a_reload_restores_everything(page):
     assert shown(unfolded(page)) == before and page.locator("#compare-table").text_content() == compared
     page.wait_for_selector("html[data-lists]", state="attached")
     assert page.locator("#workload-model").input_value() == "small-model"
+
+
+def test_an_address_as_people_write_it_is_a_design(page):
+    """Numbers with a unit or a letter are numbers to controls, whoever wrote them."""
+    go(page, {**MIXTRAL, "workload": {**MIXTRAL["workload"], "tokens": "2T", "seq_len": "4k"}})
+    expect(page.locator("#workload-tokens")).to_have_value("2e12")
+    expect(page.locator("#workload-seq-len")).to_have_value("4000")
+    page.locator("#workload-seq-len").fill("8000")
+    settled(page)
+    moved = tomllib.loads(saved(page, "#export-toml").decode())
+    assert moved["workload"]["tokens"] == 2e12 and moved["workload"]["seq_len"] == 8000
+
+
+def test_a_file_that_is_nested_without_end_does_not_stop_the_engine(page):
+    go(page, PASS)
+    page.set_input_files("#import", {"name": "deep.json", "mimeType": "application/json", "buffer": b"[" * 5000})
+    expect(page.get_by_role("alert")).to_contain_text("deep.json has brackets that are nested")
+    go(page, MIXTRAL)
+    assert shown(page)

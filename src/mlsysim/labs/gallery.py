@@ -78,7 +78,7 @@ def gallery() -> tuple[str, dict[str, Document]]:
 
 def _told(plan: Plan) -> Document:
     answer = explore(plan.document(), *_CHARTS)
-    del answer["took"]  # where the site is built, that is nobody's
+    del answer["took"], answer["plan"]  # how long it takes where the site is built is nobody's
     return {"plan": plan.document(), "answer": answer}
 
 
@@ -105,12 +105,12 @@ def _card(name: str, answer: Answer) -> str:
 
 
 def _ends(interval: str) -> str:
-    """An interval whose ends have the same unit says it once.
+    """An interval whose ends have the same unit says it once, in one piece with the last of them.
 
     >>> _ends("253.0 ms to 389.9 ms")
-    '253.0 to 389.9 ms'
+    '253.0 to 389.9\\xa0ms'
     """
-    return re.sub(r"^(\S+) (\S+) to (\S+) \2$", r"\1 to \3 \2", interval)
+    return re.sub(r"^(\S+) (\S+) to (\S+) \2$", "\\1 to \\3\N{NO-BREAK SPACE}\\2", interval)
 
 
 def told_json(told: Document) -> bytes:

@@ -18,7 +18,7 @@ from mlsysim.plans.pieces import MemoryBar, Part
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.served import ANY_RATE
-from mlsysim.plans.serving import evaluate_serving
+from mlsysim.plans.serving import best_served, evaluate_serving
 from mlsysim.plans.serving_load import is_limited
 from mlsysim.plans.spending import TAKEN, paid
 from mlsysim.plans.targets import TIMES
@@ -130,6 +130,13 @@ def groups_of(plan: Plan) -> list[str]:
     return [piece.strip() for piece in (plan.hardware.on or "").split("+")]
 
 
+def _most(plan: Plan) -> float:
+    """Requests a second that a group answers at most where they come at a rate, else those that it answers."""
+    served = best_served(plan)[1]
+    open_loop = served.come is not None and served.server.calibrated and served.result.feasible
+    return served.most_answered() if open_loop else served.delivered()
+
+
 def evaluate_mixed_serving(plan: Plan) -> Answer:
     """Requests are routed by speed, and the slowest group sets what is promised."""
     if plan.kind == "inference":
@@ -143,15 +150,14 @@ def evaluate_mixed_serving(plan: Plan) -> Answer:
     if traffic is not None and traffic.qps is not None and not is_limited(traffic):
         # In proportion to the most that each answers: one is overloaded where all of them are.
         free["qps"] = ANY_RATE
-    answers = [evaluate_serving(on_group(plan, text, serving=free)) for text in texts]
+    plans = [on_group(plan, text, serving=free) for text in texts]
     if traffic is not None and (traffic.qps is not None or traffic.concurrency is not None):
         qps, clients = traffic.qps, traffic.concurrency or 1
-        names = ("most_requests_per_second", "requests_per_second")
-        rates = [to_si(a.value(next((n for n in names if n in a.held), names[-1])), "1/s") for a in answers]
+        rates = [_most(each) for each in plans]
         shares = [rate / sum(rates) for rate in rates]
         loads = [{"qps": qps * s} if qps is not None else {"concurrency": max(1, round(clients * s))} for s in shares]
         plans = [on_group(plan, t, serving={**load, "replicas": None}) for t, load in zip(texts, loads, strict=True)]
-        answers = [evaluate_serving(each) for each in plans]
+    answers = [evaluate_serving(each) for each in plans]
     groups = list(zip([fleet.name for fleet in find_fleets(plan.hardware).fleets], answers, strict=True))
     slowest, slow = max(groups, key=lambda each: seconds_of(each[1]))
     # A limit holds for all requests where it does in the group that keeps it worst.
