@@ -32,7 +32,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory, inventory_of
 from mlsysim.models.keeping import Keeping, state_bytes
 from mlsysim.models.vision import DiffusionWorkload
-from mlsysim.physics.precision import HALF, activation_element, bytes_per_element
+from mlsysim.physics.precision import HALF, activation_element, bytes_per_element, compute_precision
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.collectives import Measured
 from mlsysim.timing.diffusion_time import EAGER, denoising_time
@@ -78,8 +78,9 @@ class NetworkSoftware:
         own = self.runtime.denoising or (EAGER if self.runtime.launched and not self.stack.endswith(UNFUSED) else None)
         if own is None or not (isinstance(job.model, DiffusionWorkload) and job.model.rows):
             return 1.0
-        plain = inventory_time(self.inventory, self.chip, batch, job.precision, self.forward)
-        return denoising_time(job.model, self.chip, batch, job.precision, own) / plain
+        arithmetic = compute_precision(job.precision)
+        plain = inventory_time(self.inventory, self.chip, batch, arithmetic, self.forward)
+        return denoising_time(job.model, self.chip, batch, arithmetic, own) / plain
 
     @property
     def keeps(self) -> Keeping:

@@ -30,7 +30,7 @@ from mlsysim.physics.vision import overlapped_time
 from mlsysim.timing.power import Activity, power_constants, vector_share
 from mlsysim.timing.profile import profile
 from mlsysim.timing.tags import Tag, untagged
-from mlsysim.timing.vision_time import constants, first_peak, issue_rate
+from mlsysim.timing.vision_time import constants, expansion_time, first_peak, issue_rate
 from mlsysim.units.ops import some
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
@@ -154,7 +154,7 @@ def diffusion_features(
         "fused_product_bytes": products,
         "fused_elementwise_bytes": elementwise,
         "attention_bytes": wider * work.attention_bytes * images / (vector * devices),
-        "weights": work.weight_bytes * bytes_per_element(precision) / _HALF * steps / memory,
+        "weights": work.weight_bytes * _read(precision) / _HALF * steps / memory,
         "decoder": (batch if images_decoded is None else images_decoded)
         * constants()["diffusion_facts"]["decoder_flops"]
         / vector,
@@ -168,6 +168,12 @@ def diffusion_features(
     }
     counted = constants()["denoising"]
     return {term: seconds for term, seconds in found.items() if term in (*counted[stack], *counted["every"])}
+
+
+def _read(precision: str) -> float:
+    """Bytes of a weight as products read it: 16 bits where it was expanded in memory."""
+    found = format_of(precision)
+    return _HALF if found.weight_only and found.expanded == "memory" else found.bytes
 
 
 def diffusion_time(
@@ -187,7 +193,8 @@ def diffusion_time(
     features = diffusion_features(
         work, chip, batch_size, steps * model.guidance_passes, steps, ulysses, ring, precision, stack=stack
     )
-    return _combined(features, work.operations * batch_size * steps * model.guidance_passes / (ulysses * ring), tag)
+    made = _combined(features, work.operations * batch_size * steps * model.guidance_passes / (ulysses * ring), tag)
+    return made + steps * expansion_time(chip, work.weight_bytes / _HALF, precision, tag)
 
 
 def denoising_time(
@@ -201,7 +208,8 @@ def denoising_time(
     """Seconds of one pass of the denoiser, of which :func:`diffusion_time` has many and the decoder."""
     work = denoiser(model)
     features = diffusion_features(work, chip, batch_size, 1, 1, precision=precision, images_decoded=0.0, stack=stack)
-    return _combined(features, work.operations * batch_size, tag)
+    made = _combined(features, work.operations * batch_size, tag)
+    return made + expansion_time(chip, work.weight_bytes / _HALF, precision, tag)
 
 
 def _combined(features: Mapping[str, float], operations: float, tag: Tag) -> Any:

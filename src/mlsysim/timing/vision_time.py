@@ -29,11 +29,11 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory
 from mlsysim.physics.power import clock_for, voltage, waiting_power
-from mlsysim.physics.precision import bytes_per_element, compute_precision
+from mlsysim.physics.precision import bytes_per_element, compute_precision, format_of
 from mlsysim.physics.vision import elementwise_bandwidth, overlapped_time
 from mlsysim.timing.operator_times import started
 from mlsysim.timing.power import power_constants
-from mlsysim.timing.profile import software_file
+from mlsysim.timing.profile import profile, software_file
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.registry import Q_, to_si
 
@@ -296,6 +296,7 @@ def inventory_time(
         )
 
     device = sum(term(name, value * batch) for name, value in features.items())
+    device = device + expansion_time(chip, inventory.parameters, precision, tag, 2 if frozen else 0)
     (count, casts), cost = launched(inventory, stack, precision), launch_cost(stack, chip)
     if not count * cost:
         return device
@@ -303,6 +304,17 @@ def inventory_time(
         "launches", 3, "host", "t = | device, (n + c k) h |_p", cost
     )
     return overlapped_time(device, host, tables["launch"]["sharpness"])
+
+
+def expansion_time(chip: HardwareNode, parameters: float, precision: str, tag: Tag, trained: int = 0) -> Any:
+    """Seconds of expanding weights of a weight-only format in memory, from where products read 16 bits: those that kernels do not expand themselves, once a
+    pass, and all of them beside adapters that are ``trained``, in so many passes."""
+    found = format_of(_PRECISIONS.get(precision, precision))
+    if not found.weight_only or not (trained or found.expanded == "memory"):
+        return 0.0
+    moved = parameters * (trained * found.expansion if trained else found.bytes + _HALF)
+    seconds = moved / (profile(chip).memory_bound.eager_share * to_si(chip.memory.bandwidth, "byte/s"))
+    return tag("expansion of weights", 2, "bandwidth", "t = b w / W", seconds, moved=moved)
 
 
 def _cpu_time(inventory: Inventory, chip: HardwareNode, batch: float, precision: str, stack: str, tag: Tag) -> Any:
