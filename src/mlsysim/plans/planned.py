@@ -143,8 +143,19 @@ def _trained(plan: Plan, names: list[str], tell: Tell) -> Planned:
 
     found = least_fleet(plan, names, tried)
     best = next((each for each in found if each.answer is not None), None)
-    answer = None if best is None or best.answer is None else evaluate(best.answer.plan)
+    rows = tuple(
+        (each.chip, "none" if each.answer is None else f"{each.accelerators:,}", *_of_a_run(each.answer))
+        for each in found
+        if best is not None
+    )
+    headers = ("chip", "accelerators", "run", "cost", "MFU", "carbon")
     words = f"trains on {count_text(tokens)} tokens in time."
+    return _least(found, best, names, words, headers=headers, rows=rows, facts={"tokens": tokens})
+
+
+def _least(found: Sequence[Any], best: Any, names: list[str], words: str, *notes: str, **table: Any) -> Planned:
+    """What is said of the fleets that were ``found``, of which one is the least that does what the ``words`` say."""
+    answer = None if best is None else evaluate(best.answer.plan)
     least = "cheapest" if answer is not None and answer.paid is not None else "smallest"
     missed = "" if answer is None else next((f" {check.sentence}" for check in answer.checks if not check.passed), "")
     return Planned(
@@ -153,15 +164,9 @@ def _trained(plan: Plan, names: list[str], tell: Tell) -> Planned:
         else f"{best.accelerators:,} x {best.chip} is the {least} fleet that {words}{missed}",
         good=best is not None and not missed,
         best=answer,
-        headers=("chip", "accelerators", "run", "cost", "MFU", "carbon"),
-        rows=tuple(
-            (each.chip, "none" if each.answer is None else f"{each.accelerators:,}", *_of_a_run(each.answer))
-            for each in found
-            if best is not None
-        ),
-        notes=tuple(worded(f"{each.chip}: ", each.reason) for each in found if each.answer is None),
+        notes=(*notes, *(worded(f"{each.chip}: ", each.reason) for each in found if each.answer is None)),
         candidates=tuple(each.to_dict() for each in found),
-        facts={"tokens": tokens},
+        **table,
     )
 
 
@@ -176,6 +181,7 @@ def _of_a_run(answer: Answer | None) -> tuple[str, ...]:
 _LIMITED = "Headroom: how many times the traffic can grow before a limit is missed. Odds: the chance that every limit is kept. "
 _FREE = "Headroom: how many times the traffic can grow before more comes than is answered. Odds: the chance that all of it is answered. "
 _COLUMNS = "Replicas before a + read prompts, those after it write answers. Each row is a plan that serve can repeat."
+_AGAIN = "Each user asks again as soon as the answer has ended. Users who pause are a rate: 1,000 who ask once a minute send 1000 / 60 = 16.7 a second."
 _FEWER = " Rows after the first were simulated with fewer requests."
 
 
@@ -189,26 +195,11 @@ def _shared(plan: Plan, names: list[str], clients: int, tell: Tell) -> Planned:
 
     found = least_for_clients(plan, names, tried)
     best = found[0] if found[0].answer is not None else None
-    answer = None if best is None or best.answer is None else evaluate(best.answer.plan)
     limits = " within every limit" if plan.serving is not None and is_limited(plan.serving) else ""
     words = f"answers {many(clients, 'user')} at once{limits}."
-    least = "cheapest" if answer is not None and answer.paid is not None else "smallest"
-    missed = "" if answer is None else next((f" {check.sentence}" for check in answer.checks if not check.passed), "")
-    return Planned(
-        sentence=f"No fleet of {', '.join(names)} {words}"
-        if best is None
-        else f"{best.accelerators:,} x {best.chip} is the {least} fleet that {words}{missed}",
-        good=best is not None and not missed,
-        best=answer,
-        headers=("chip", "number", "replicas", "USD a day", "mean first token", "token", "output tokens a second"),
-        rows=tuple(_of_a_loop(each.chip, each.accelerators or 0, each.answer) for each in found if each.answer),
-        notes=(
-            "Each user asks again as soon as the answer has ended. Users who pause are a rate: 1,000 who ask once a minute send 1000 / 60 = 16.7 a second.",
-            *(worded(f"{each.chip}: ", each.reason) for each in found if each.answer is None),
-        ),
-        candidates=tuple(each.to_dict() for each in found),
-        facts={},
-    )
+    headers = ("chip", "number", "replicas", "USD a day", "mean first token", "token", "output tokens a second")
+    rows = tuple(_of_a_loop(each.chip, each.accelerators or 0, each.answer) for each in found if each.answer)
+    return _least(found, best, names, words, _AGAIN, headers=headers, rows=rows, facts={})
 
 
 def _of_a_loop(chip: str, count: int, answer: Answer) -> tuple[str, ...]:
