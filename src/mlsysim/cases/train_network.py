@@ -40,7 +40,7 @@ from mlsysim.timing.runtimes import Runtime, band_of, runtime_for
 from mlsysim.timing.tags import scaled
 from mlsysim.timing.training_chip import TrainingChip
 from mlsysim.timing.vision_time import UNFUSED, constants, inventory_time
-from mlsysim.units.ops import some, where
+from mlsysim.units.ops import maximum, some, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.intervals import Interval
@@ -74,13 +74,14 @@ class NetworkSoftware:
         return self.runtime.inference or self.stack.removesuffix("_train")
 
     def _denoising(self, job: Job, batch: Any) -> Any:
-        """How much longer than networks of images of the same operators a denoiser takes: its own measured pass over that of its inventory."""
+        """How much longer than networks of images of the same operators a denoiser takes: its own measured pass over that of its inventory. Those
+        had weights in 16 bits and cast none, so that a shorter one says nothing of training."""
         own = self.runtime.denoising or (EAGER if self.runtime.launched and not self.stack.endswith(UNFUSED) else None)
         if own is None or not (isinstance(job.model, DiffusionWorkload) and job.model.rows):
             return 1.0
         arithmetic = compute_precision(job.precision)
         plain = inventory_time(self.inventory, self.chip, batch, arithmetic, self.forward)
-        return denoising_time(job.model, self.chip, batch, arithmetic, own) / plain
+        return maximum(denoising_time(job.model, self.chip, batch, arithmetic, own) / plain, 1.0)
 
     @property
     def keeps(self) -> Keeping:
