@@ -145,6 +145,15 @@ def test_a_limit_inside_the_interval_is_neither_kept_nor_missed() -> None:
     assert checks[20.0].passed and checks[20.0].certain
 
 
+def test_a_router_that_looks_is_played_on_some_of_many_replicas_with_their_share_of_the_rate() -> None:
+    arrivals = Arrivals(ServingPart(qps=1600.0, router="least_work"), 512, 128)
+    drawn = arrivals.drawing(1600.0, True, 4.0, 64, 0, looked=True)
+    assert drawn.dealt == (16, 64) and drawn.looked
+    requests = list(arrivals.requests(1600.0, drawn))
+    assert len(requests) / requests[-1].arrival == pytest.approx(400.0, rel=0.05)
+    assert arrivals.drawing(1600.0, True, 4.0, 8, 0, looked=True).dealt == (8, 8)
+
+
 def test_a_missed_percentile_is_what_stopped_the_plan() -> None:
     answer = _asked(slo="ttft_p99=1ms")
     assert answer.binding.limit == "ttft_p99" and "99th percentile" in answer.binding.sentence

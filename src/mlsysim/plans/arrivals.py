@@ -37,6 +37,8 @@ _WARM = 0.05
 """Share of drawn requests that fill the server and are not counted."""
 _ALIKE = 0.005
 """Share by which the load of replicas may change where a part of them is played."""
+_LOOKED = 16
+"""Replicas among which a router looks, where a part of the service is played: so many that one of them is as good as always free where one of more is."""
 _LASTS = 1 / _WARM
 """Times of a request, and of a turn of all replicas, that a drawn play lasts at least, so that those that fill the server take one of them."""
 _SIMULATED = (
@@ -80,7 +82,9 @@ class Drawing(NamedTuple):
     requests: int
     skip: float = 0.0
     dealt: tuple[int, int] = (1, 1)
-    """Replicas that are played, of those that take turns."""
+    """Replicas that are played, of those that take turns or are looked at."""
+    looked: bool = False
+    """Whether a router looks at those that are played: they have their share of the rate, not every so many of the requests."""
     times: int = 1
     """Times that clients ask from the beginning, each on a service of their own."""
 
@@ -216,9 +220,10 @@ class Arrivals:
         replicas: int = 1,
         writers: int = 0,
         again: bool = True,
+        looked: bool = False,
     ) -> Drawing:
-        """What is played at a rate, where a request takes about so long and so many replicas take turns, and others that write for them; of clients ``again``
-        on services of their own.
+        """What is played at a rate, where a request takes about so long and so many replicas take turns or are ``looked`` at, and others that write for them; of
+        clients ``again`` on services of their own.
 
         A service is as full as it will be when its first requests have been answered: a play that lasts as long as one of them sees it fill. So it
         lasts :data:`_LASTS` times as long, however many come a second; of replicas that take turns some are played, which are like the others,
@@ -236,7 +241,11 @@ class Arrivals:
         # Replicas that take turns have one request each, before the first of them has its second.
         seconds = max(count / rate, _LASTS * max(latency, replicas / rate))
         least = math.ceil(replicas * count / (rate * seconds) * (1 - 1e-9))
-        parts = (each for each in range(least, replicas) if _is_alike(writers * each / replicas))
+        parts = (
+            each
+            for each in range(max(least, _LOOKED if looked else 1), replicas)
+            if _is_alike(writers * each / replicas)
+        )
         taken = next(parts, replicas)
         drawn = round(rate * seconds * taken / replicas)
         most = max(count, _MOST)
@@ -244,7 +253,7 @@ class Arrivals:
             most = min(most, max(_QUICK_MOST, round(_FILLS / _LASTS * drawn)))
         if drawn > most:
             drawn, seconds = most, most / rate * replicas / taken
-        return Drawing(drawn, max(_WARM * seconds, min(latency, seconds / 2)), (taken, replicas))
+        return Drawing(drawn, max(_WARM * seconds, min(latency, seconds / 2)), (taken, replicas), looked)
 
     def requests(self, rate: float, drawing: Drawing) -> Iterator[Request]:
         if self.trace is not None:
@@ -258,7 +267,11 @@ class Arrivals:
             more |= {"prefixes": self.prefixes, "prefix_share": self.part.prefix_hits}
         if self.part.resident_adapters is not None:
             more["tenants"] = tuple(Tenant(f"t{k}", 1.0, adapter=f"a{k}") for k in range(self.part.adapters or 1))
-        load = Load(rate, prompt, answer, burst, count=drawing.requests, dealt=drawing.dealt, **more)
+        if drawing.looked:
+            rate *= drawing.share
+        else:
+            more["dealt"] = drawing.dealt
+        load = Load(rate, prompt, answer, burst, count=drawing.requests, **more)
         return load.requests(self.part.seed or 0)
 
     @property

@@ -79,7 +79,7 @@ class Played(Served):
         self.sure = sure
         self.closed, self.arrivals, self.quick = served, arrivals, quick
         self.come = served.come or arrivals.rate
-        self.drawing = arrivals.drawing(self.come or 1.0, quick, self._lasts, *self._alike, self._again)
+        self.drawing = arrivals.drawing(self.come or 1.0, quick, self._lasts, *self._alike, self._again, self._looks)
         self.seen = seen = self._play()
         self.traffic = replace(served.traffic, batch=served.traffic.batch * served.writers / self.up[1])
         self.ttft, self.tpot = seen.percentiles["ttft"].mean, seen.percentiles["tpot"].mean
@@ -148,18 +148,22 @@ class Played(Served):
 
     @property
     def _alike(self) -> tuple[int, int]:
-        """Replicas that take turns, whose requests are alike, and those that write for them; the service as one where they know of each other."""
+        """Replicas whose requests are alike, and those that write for them; the service as one where they come and go or keep what was said."""
         part = self.server.part
         other = part.failures or part.autoscale is not None or part.backlog is not None or self.arrivals.turns > 1
-        if other or router_class(part.router or Settings.router).looks:
+        if other or (self._looks and self.arrivals.blocks):
             return 1, 0
         return self.replicas, self.writers if self.result.named("machine").apart else 0
 
     @property
     def _again(self) -> bool:
         """Whether clients may ask from the beginning on a service of their own: of replicas that do not know of each other."""
-        looks = router_class(self.server.part.router or Settings.router).looks
-        return not self.result.named("machine").apart and (self.replicas == 1 or not looks)
+        return not self.result.named("machine").apart and (self.replicas == 1 or not self._looks)
+
+    @property
+    def _looks(self) -> bool:
+        """Whether a router chooses replicas by what they do."""
+        return router_class(self.server.part.router or Settings.router).looks
 
     @property
     def beside(self) -> float:
