@@ -1007,6 +1007,9 @@ MISTAKES = {
     "plan Llama3_8B --qps 20 --slo ttft=0.5 --on H100": ["The limit on ttft is a time such as 500ms, got '0.5'."],
     "plan Llama3_8B --deadline 14d --budget 5M€": ["not in €; expected an amount of money such as '30000 USD'."],
     "plan Llama3_8B --deadline 14d --qps 5": ["--qps 5, --trace azure-code or --concurrency 64 for a service."],
+    "plan Llama3_8B --on H100+L40S --qps 20 --isl 1000 --osl 200": [
+        "of one kind of accelerator, of those with commas between: H100,L40S."
+    ],
     "plan Llama3_8B --deadline 14d --on H100:8": ["finds how many: name the chip alone, H100 instead of 'H100:8'."],
     "plan Llama3_8B --users many --on H100": ["--concurrency got 'many'; expected a whole number such as 64."],
     "rl Llama3_8B --on 8xH100 --prompts 64 --samples 8": ["tokens of a response; give such as --response 2000."],

@@ -24,7 +24,7 @@ from mlsysim.plans.resolve import workload_of
 from mlsysim.plans.schema import Write, key_named, spoken
 from mlsysim.plans.served import split_text
 from mlsysim.plans.serving_load import is_limited
-from mlsysim.systems.fleet_text import parts_of
+from mlsysim.systems.fleet_text import parse_fleet, parts_of
 from mlsysim.units.records import dataclass
 from mlsysim.units.text import count_text, figure, html_of, lines_of, many, plainly
 from mlsysim.vocabulary import Setting, worded
@@ -122,6 +122,11 @@ def planned(plan: Plan, chips: Sequence[str] = (), tell: Tell = lambda words: No
         count, name, _ = parts_of(chip)
         if count is not None:
             raise InputError(f"A plan finds how many: name the chip alone, {name} instead of {chip!r}.", field="on")
+        if "+" in chip and len(parse_fleet(chip).fleets) > 1:
+            each = ",".join(piece.strip() for piece in chip.split("+"))
+            raise InputError(
+                f"A plan finds a fleet of one kind of accelerator, of those with commas between: {each}.", field="on"
+            )
     if plan.kind == "training":
         return _trained(plan, list(chips) or list(TRAINERS), tell)
     return _served(plan, list(chips) or list(SERVERS), tell)
