@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,15 +48,38 @@ def test_a_key_says_what_a_control_needs() -> None:
     assert by_path["ops.deadline"]["example"] == "30 d"
 
 
+POOLED = """
+import { CONTROLS, planWith } from "./controls.js";
+const fleet = CONTROLS.find(({ path }) => path === "accelerators");
+const plan = { task: "rl", workload: { model: "x" }, hardware: { on: "8xH100" }, parallelism: { tp: 1, pp: 5 }, rl: { split: "3" } };
+const chosen = { accelerators: 8, per_node: 8, system: "H100", system_kind: "chip" };
+const grown = (pp) => planWith(fleet, 16, { plan: { ...plan, parallelism: { tp: 1, pp } }, chosen, figures: {}, lists: {} });
+console.log(JSON.stringify([grown(5), grown(4)]));
+"""
+
+
+def run_node(folder: Path, script: str) -> Any:
+    """What a script beside the controls prints."""
+    for name in ("controls.js", "state.js"):
+        shutil.copy(SITE / name, folder / name)
+    (folder / "plan_keys.js").write_bytes(keys_module())
+    (folder / "check.js").write_text(script)
+    (folder / "package.json").write_text('{"type": "module"}')
+    done = subprocess.run(["node", "check.js"], cwd=folder, capture_output=True, text=True, check=True, timeout=600)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_trainers_of_a_larger_fleet_keep_their_layout_where_it_divides_them(tmp_path: Path) -> None:
+    freed, kept = run_node(tmp_path, POOLED)
+    assert [plan["hardware"]["on"] for plan in (freed, kept)] == ["16xH100", "16xH100"]
+    assert "parallelism" not in freed and kept["parallelism"] == {"tp": 1, "pp": 4}
+    assert freed["rl"] == kept["rl"] == {"split": "8"}
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_what_a_control_writes_it_reads_back(tmp_path: Path) -> None:
-    for name in ("controls.js", "state.js"):
-        shutil.copy(SITE / name, tmp_path / name)
-    (tmp_path / "plan_keys.js").write_bytes(keys_module())
-    (tmp_path / "check.js").write_text(CHECK)
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    done = subprocess.run(["node", "check.js"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600)
-    told = json.loads(done.stdout)
+    told = run_node(tmp_path, CHECK)
     assert {key["path"] for key in plan_keys()} <= {control["path"] for control in told["found"]}
     for control in told["found"]:
         assert control["group"] in told["groups"] and control["tasks"]
