@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mlsysim.errors import InputError
-from mlsysim.importers.limits import each_once
+from mlsysim.importers.limits import each_once, where_broken
 from mlsysim.units.registry import Quantity, format_unit
 
 _DEEPEST = 32
@@ -38,9 +38,7 @@ def parse(text: bytes | str) -> Any:
     except UnicodeDecodeError:
         raise Malformed("The document is not UTF-8 text.") from None
     except json.JSONDecodeError as error:
-        raise Malformed(
-            f"The document is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
-        ) from None
+        raise Malformed(f"The document is not JSON: {where_broken(error)}.") from None
     except RecursionError:
         raise Malformed(f"The document is nested more than {_DEEPEST} levels deep.") from None
     except ValueError:

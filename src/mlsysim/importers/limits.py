@@ -112,6 +112,11 @@ def nesting(text: str) -> int:
     return deepest
 
 
+def where_broken(error: json.JSONDecodeError) -> str:
+    """What is wrong in a text that is no JSON, and where."""
+    return f"{error.msg.lower().removesuffix(' at')} at line {error.lineno}, column {error.colno}"
+
+
 def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A table of JSON's pairs, of which Python's reader alone would take the last of a key; the error is half a sentence."""
     found = dict(pairs)
@@ -138,9 +143,7 @@ def load_json(
     except RecursionError:
         raise InputError(f"{name[:200]!r} is nested more than {max_depth} deep.") from None
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"{name[:200]!r} is not JSON: {error.msg.lower()} at line {error.lineno}, column {error.colno}."
-        ) from None
+        raise InputError(f"{name[:200]!r} is not JSON: {where_broken(error)}.") from None
     except ValueError:
         raise InputError(f"{name[:200]!r} holds a whole number with too many digits.") from None
     check_bounds(value, max_depth, name=name, finite=finite)

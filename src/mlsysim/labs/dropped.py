@@ -16,7 +16,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.hf import read_config
-from mlsysim.importers.limits import nesting
+from mlsysim.importers.limits import nesting, where_broken
 from mlsysim.importers.markup import DEEPEST, read_toml
 from mlsysim.labs.catalogue import size_text
 from mlsysim.labs.explorer import Document, forget, plan_of
@@ -101,7 +101,7 @@ def _broken(text: str) -> str:
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
-        return f"{error.msg} in line {error.lineno}, column {error.colno}"
+        return where_broken(error)
     return ""
 
 

@@ -6,7 +6,7 @@ const share = (value) => `${(100 * value).toFixed(3)}%`;
 function bar({ parts, end, rest }) {
   const slices = parts.map((part) => element("span", { class: `slice s${part.series % 8}`, style: `width:${share(part.share)}`,
     title: `${part.label}: ${part.text}` }));
-  const names = parts.map((part) => element("li", {}, element("i", { class: `swatch s${part.series % 8}`, "aria-hidden": "true" }), `${part.label} ${part.text}`));
+  const names = parts.map((part) => element("li", {}, element("i", { class: `swatch s${part.series % 8}`, "aria-hidden": "true" }), `${part.label} `, element("span", {}, part.text)));
   return [
     element("div", { class: "stack", "aria-hidden": "true" }, ...slices,
       end !== null && end < 0.9995 ? element("span", { class: "tick over", style: `left:${share(end)}` }) : null),
