@@ -7,7 +7,7 @@ import pytest
 from mlsysim.report.write import write_report
 
 from ..report.reading import report_of
-from .conftest import go, served, visit
+from .conftest import go, resized, served, visit
 from .readable import CONTRAST, FOCUS, MARKS, MOVING, NAMELESS
 
 SERVING = {
@@ -128,7 +128,11 @@ COVERED = """() => {
 def test_the_focus_stays_in_sight_on_every_view(ready_page, view, width):
     go(ready_page, POOLS) if view == "explore" else visit(ready_page, view)
     before = ready_page.viewport_size
-    ready_page.set_viewport_size({"width": width, "height": 740})
+    explored = view == "explore" and width != before["width"]
+    resized(ready_page, width, 740) if explored else ready_page.set_viewport_size({"width": width, "height": 740})
+    if view == "explore":  # what is drawn above the focus moves it
+        ready_page.wait_for_selector("html[data-complete]", state="attached")
+        ready_page.wait_for_selector("figure.hero[data-left='0']")
     ready_page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
     for key, many in (("Tab", 40), ("Shift+Tab", 15)):
         ready_page.evaluate("window.held = []")
