@@ -10,7 +10,9 @@ import pytest
 
 import mlsysim
 from mlsysim import Hardware, InputError, Models, Systems, UnknownNameError
+from mlsysim.plans.compare import compare_plans
 from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.plan import Plan
 
 LOAD = {"isl": 500, "osl": 100, "concurrency": 4}
 
@@ -243,8 +245,32 @@ def test_limits_may_stand_in_a_table():
 def test_plans_as_text_are_compared_and_bare_names_are_not():
     asked = [mlsysim.serve("Llama3_8B", on=f"8x{chip}") for chip in ("H100", "H200")]
     assert str(mlsysim.compare("Llama3_8B@8xH100", "Llama3_8B@8xH200")) == str(mlsysim.compare(*asked))
-    with pytest.raises(InputError, match="ask both first, as in compare"):
+    with pytest.raises(InputError, match=r"two plans such as 'Llama3_8B@8xH100'.* got str and str"):
         mlsysim.compare("H100", "H200")
+
+
+def test_plans_are_compared_as_the_commands_compare_them():
+    pair = ("Llama3_70B@4xH100", "Llama3_70B@8xH100")
+    found = mlsysim.compare(*pair)
+    assert found.headline.startswith("Neither plan says its traffic, so both have ")
+    assert (
+        found.rows
+        == compare_plans(
+            *(Plan.model_validate(dict(zip(("model", "on"), x.split("@"), strict=True))) for x in pair)
+        ).rows
+    )
+    told = mlsysim.compare(*pair, isl=2000, concurrency=16)
+    assert {side.layout["concurrency"] for side in (told.first, told.second)} == {16}
+    assert told.rows == mlsysim.compare(told.first.plan, told.second.plan).rows
+    assert told.first.plan.serving.prompt_tokens == 2000 and told.plot("time").svg().startswith("<svg")
+
+
+def test_a_sweep_of_a_plan_without_a_task_finds_it_as_a_comparison_does():
+    found = mlsysim.sweep("Llama3_8B@8xH100", over={"batch_size": [64, 128]})
+    assert [point.answer.task for point in found.points] == ["serving", "serving"]
+    assert found.to_csv() == mlsysim.sweep("Llama3_8B", on="8xH100", over={"batch_size": [64, 128]}).to_csv()
+    runs = mlsysim.sweep("Llama3_8B@8xH100", over={"tokens": ["1B", "2B"]})
+    assert {point.answer.task for point in runs.points} == {"training"}
 
 
 def test_what_plan_returns_answers_as_its_best_does():
@@ -275,7 +301,6 @@ def test_no_host_starts_the_kernels_of_a_wafer():
     [
         (lambda: mlsysim.train(None, on="8xH100"), "A model is a name of the zoo, a file or a Workload, got NoneType."),
         (lambda: mlsysim.sweep("Llama3_8B", {"tp": [1, 2]}), "sweep('Llama3_8B', over, on='8xH100')"),
-        (lambda: mlsysim.sweep("Llama3_8B@64xH100", {"tp": [1, 2]}), "sweep('Llama3_8B', over, on='64xH100')"),
         (lambda: mlsysim.train("Llama3_8B", on="8xH100", pue=1.2), "write 'region', such as 'Quebec'."),
         (lambda: mlsysim.serve("Llama3_8B", on="1xH100", max_batch_size=8), "write 'max_num_seqs', such as '8'."),
         (lambda: mlsysim.train("Llama3_8B", on="8xH100", batchsize=64), "'batch_size', 'micro_batch_size' or"),

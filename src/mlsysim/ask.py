@@ -27,10 +27,9 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.types import Workload
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.compare import Comparison, compare_answers
+from mlsysim.plans.compare import Comparison, compare_answers, compare_plans
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import ENDINGS, load_plan
-from mlsysim.plans.likely import of_one_task
 from mlsysim.plans.objects import name_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import Planned, planned, task_for
@@ -77,21 +76,23 @@ def plan(model: Model, on: Machines | Iterable[Machines] = (), **settings: Any) 
     return found if found.best is None else replace(found, best=found.best.drawn_by(_chart))
 
 
-def compare(a: Any, b: Any = None) -> Comparison | Difference:
-    """What changes from one answer to another, by what factor, and which wall binds in each. Takes two answers to plans, two plans as text
-    (``"Llama3_8B@8xH100"``), or two results of one resolver."""
-    if all(isinstance(each, str) and each.count("@") for each in (a, b)):
-        named = (each.rpartition("@") for each in (a, b))
-        plans = of_one_task(*(Plan.model_validate({"model": model, "on": on}) for model, _, on in named))
-        a, b = (evaluate(each).in_words(_keyword).drawn_by(_chart) for each in plans)
-    if isinstance(a, Answer) and isinstance(b, Answer):
+def compare(a: Any, b: Any = None, **settings: Any) -> Comparison | Difference:
+    """What changes from one answer to another, by what factor, and which wall binds in each. Takes two answers to plans, two results of one resolver, or
+    two plans (``"Llama3_8B@8xH100"``, a file, a table, a Plan), to both of which the settings beside them apply."""
+    if isinstance(a, Answer) and isinstance(b, Answer) and not settings:
         return compare_answers(a, b)
-    if isinstance(a, Result) and isinstance(b, Result):
+    if isinstance(a, Result) and isinstance(b, Result) and not settings:
         return compare_results(a, b)
+    if all(
+        isinstance(each, Plan | Answer | Mapping) or (isinstance(each, str) and _tells_a_plan(each)) for each in (a, b)
+    ):
+        found = compare_plans(_plan_of(a, settings), _plan_of(b, settings))
+        first, second = (each.in_words(_keyword).drawn_by(_chart) for each in (found.first, found.second))
+        return replace(found, first=first, second=second)
     got = "one" if b is None else f"{type(a).__name__} and {type(b).__name__}"
     raise InputError(
-        f"compare() takes two answers to plans, or two results of a resolver, got {got}; "
-        "ask both first, as in compare(serve('Llama3_8B', on='H100'), serve('Llama3_8B', on='H200'))."
+        f"compare() takes two plans such as 'Llama3_8B@8xH100', two answers to plans, or two results of a resolver, got {got}; "
+        "for one model on two chips, compare('Llama3_8B@H100', 'Llama3_8B@H200')."
     )
 
 
@@ -126,7 +127,7 @@ def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options
         over = options.pop("axes", {})
     if over is not None:
         axes = {key: [fleet_name(v) if key == "on" else v for v in values] for key, values in _keys(over).items()}
-        return SweptPlan(*varied(_swept_plan(space, options, axes.get("on")), axes))
+        return SweptPlan(*varied(_swept_plan(space, options, axes.get("on")), axes).in_words(_keyword))
     from mlsysim.search.space import Space
     from mlsysim.search.sweep import sweep as evaluated
     from mlsysim.swept import Swept
@@ -164,21 +165,30 @@ def _keys(over: Any) -> dict[str, list[Any]]:
     return {key: [*values] for key, values in over.items()}
 
 
+def _tells_a_plan(text: str) -> bool:
+    return "@" in text or text.startswith("scenario:") or text.lower().endswith(ENDINGS)
+
+
 def _swept_plan(of: Any, settings: dict[str, Any], fleets: list[str] | None) -> Plan:
     """The plan of a sweep, with what is given beside it; a model that goes over fleets is on the first of them."""
-    named = isinstance(of, str) and not of.startswith("scenario:") and not of.lower().endswith(ENDINGS)
-    if fleets and (named or isinstance(of, Workload)):
+    named = isinstance(of, Workload) or (isinstance(of, str) and not _tells_a_plan(of))
+    if named and fleets:
         settings.setdefault("on", fleets[0])
-    if "on" in settings and not isinstance(of, Plan | Answer | Mapping):
-        return Plan.model_validate({"model": model_name(of), **settings, "on": fleet_name(settings["on"])})
-    plan = of.plan if isinstance(of, Answer) else Plan.model_validate(dict(of)) if isinstance(of, Mapping) else of
+    if named and "on" not in settings:
+        said = model_name(of)
+        raise InputError(f"A model is swept with its fleet beside it: sweep({said!r}, over, on='8xH100').", field="on")
     if named:
-        model, mark, on = str(of).rpartition("@")
-        told = (model, on) if mark else (str(of), "8xH100")
-        raise InputError(
-            f"A model is swept with its fleet beside it: sweep({told[0]!r}, over, on={told[1]!r}).", field="on"
-        )
-    return (plan if isinstance(plan, Plan) else load_plan(_path(plan))).with_settings(settings)
+        return Plan.model_validate({"model": model_name(of), **settings, "on": fleet_name(settings["on"])})
+    return _plan_of(of, settings)
+
+
+def _plan_of(of: Any, settings: Mapping[str, Any]) -> Plan:
+    """A plan however it is told: as one, by its answer, as a table, a file or MODEL@FLEET; with what is given beside it."""
+    if isinstance(of, str) and "@" in of and not of.lower().endswith(ENDINGS):
+        model, _, on = of.rpartition("@")
+        return Plan.model_validate({"model": model, "on": on, **settings})
+    plan = of.plan if isinstance(of, Answer) else Plan.model_validate(dict(of)) if isinstance(of, Mapping) else of
+    return (plan if isinstance(plan, Plan) else load_plan(_path(plan))).with_settings(dict(settings))
 
 
 def _answered(task: str, model: Model, on: Machines | None, settings: Mapping[str, Any]) -> Answer:

@@ -124,7 +124,6 @@ MISTAKES = {
     "sweep Llama3_8B@8xH100 --task training 'tp=1;2;4'": ["one by one, such as tp=1,2,4, got '1;2;4'."],
     "sweep Llama3_8B@8xH100 --task training tp 1,2,4": ["one word, such as tp=1,2,4"],
     "sweep Llama3_8B@8xH100 --task training tp=1,2 -o out.json": ["got 'out.json'; -o json prints them as JSON."],
-    "sweep Llama3_8B@8xH100 batch_size=1,2": ["say --task training or --task serving."],
     "export nemo Llama3_70B@512xH100": ["no launch target named 'nemo'; did you mean 'nemo_rl'?"],
     # Names where files are, several models at once, words of serving elsewhere.
     "import Llama3_8B": ["'Llama3_8B' is in the zoo already: ask `mlsysim eval Llama3_8B H100`."],
@@ -790,6 +789,7 @@ MISTAKES = {
     "infer Llama3_8B H100": ["write `mlsysim eval` for one pass, `mlsysim serve` for a service."],
     "launch Llama3_8B": ["write `mlsysim export vllm` for something to launch."],
     "optimize Llama3_70B --on 512xH100": ["`mlsysim optimize` takes parallelism, batching or placement first"],
+    "sweep Llama3_8B --on 1xH100,8xH100 batch_size=64": ["behind the model: on=1xH100,8xH100, without dashes."],
     "sweep Llama3_8B --on 8xH100 --tp 1,2,4": ["Values to go over stand behind the model: tp=1,2,4, without dashes."],
     "serve Llama3_8B --on H100 --context 128k": ["There is no option --context; write --seq-len 128k."],
     "import meta-llama/Llama-3.1-8B": ["is Llama3_8B of the zoo", "mlsysim eval Llama3_8B H100"],
@@ -864,10 +864,6 @@ MISTAKES = {
         "Networks of fixed shape are calibrated under data parallelism alone; a vision transformer is split by a traini"
     ],
     "train Llama3_8B --on 8xH100 --tp 3": ["does not divide 8 accelerators", "TP may be 1, 2, 4 or 8"],
-    "sweep Llama3_8B@8xH100 batch_size=64,128 --price 2.5": [
-        "price belongs to",
-        "name the task, such as training, serving or rl",
-    ],
     "labs grade nothere.txt": ["The file nothere.txt cannot be read: No such file or directory."],
     "explain mfu Llama3_70B@512xH100": ["`mlsysim explain mfu --of Llama3_70B@512xH100`"],
     TRAIN + "--utilization 40%": ["no option --utilization", "write --efficiency 40%"],

@@ -14,6 +14,8 @@ UNDERSTOOD = {
     "eval --model Llama3_8B --on H100": "Llama-3.1-8B on NVIDIA H100",
     "eval scenario:llama3-70b-512-h100 --model Llama3_8B -e 0.5": "training Llama-3.1-8B on 512 x",
     "compare H100 H200 --model Llama3_8B -e 0.5": "same wall binds",
+    "sweep Llama3_8B@8xH100 batch_size=64,128 -e 0.5 --price 2.5": "$480",
+    "sweep Llama3_8B@1xH100 on=1xH100,8xH100 -e 0.5": "8 are given; say --task training or --task serving.",
     "sweep tp=1,2 --model Llama3_8B --on 8xH100 --task training -e 0.5": "Compute",
     "optimize parallelism --model Llama3_8B --on 8xH100 -e 0.5": "Best: TP1 PP1 DP8",
     "export vllm --model Llama3_8B --on 8xH100": "vllm serve",

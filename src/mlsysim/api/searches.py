@@ -12,7 +12,6 @@ from typing import Any
 from mlsysim.api.requests import OptimizeRequest, SweepRequest
 from mlsysim.api.words import Said, as_a_key, best_of, of_best, of_points, of_space
 from mlsysim.errors import InputError
-from mlsysim.plans.likely import with_task
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.varied import varied
 from mlsysim.units.registry import to_si
@@ -75,8 +74,7 @@ def sweep(request: SweepRequest, max_points: int) -> Said:
     """Every combination of the keys of a plan; or every point of a space, the best of them, the trade-offs, what rejected the rest, and what binds
     the best."""
     if request.plan is not None and request.over is not None:
-        found = varied(with_task(request.plan), request.over).points
-        points = [each._replace(answer=each.answer and each.answer.in_words(as_a_key)) for each in found]
+        points = varied(request.plan, request.over).in_words(as_a_key).points
         fits = [point for point in points if point.answer is not None and point.answer.feasible]
         best, by = best_of(fits)
         told = {"over": request.over, "best": best and best.settings, "best_by": by}

@@ -11,7 +11,7 @@ from typer import Context
 
 from mlsysim.cli.options import is_plan_file
 from mlsysim.cli.output import end, print_result
-from mlsysim.cli.plan_options import named_plan, plan_of, settings_of
+from mlsysim.cli.plan_options import as_an_option, named_plan, plan_of, settings_of
 from mlsysim.cli.terminal import busy
 from mlsysim.errors import InputError
 
@@ -82,7 +82,7 @@ def _found(context: Context, paths: list[str]) -> Varied:
         ),
         None,
     )
-    if not texts and listed is not None:
+    if listed is not None:
         raise InputError(
             f"Values to go over stand behind the model: {listed[0]}={listed[1][:60]}, without dashes.", field=listed[0]
         )
@@ -97,7 +97,7 @@ def _found(context: Context, paths: list[str]) -> Varied:
         more["on"] = axes["on"][0]
     plan = plan_of(context, model=target, **more) if inline else named_plan(context, target)
     with busy("evaluating ..."):
-        return varied(plan, axes)
+        return varied(plan, axes).in_words(as_an_option)
 
 
 def refuse_of_spaces(given: dict[str, Any]) -> None:

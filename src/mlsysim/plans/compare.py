@@ -46,6 +46,10 @@ class Comparison(Document):
     first: Answer
     second: Answer
 
+    @property
+    def headline(self) -> str:
+        return " ".join(self.sentences)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON; rows by the metric's path."""
         told = super().to_dict()

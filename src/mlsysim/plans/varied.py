@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.likely import with_task
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.rows import csv_of, frame_of
-from mlsysim.plans.schema import key_named, read_number
+from mlsysim.plans.schema import Write, key_named, read_number, spoken
 from mlsysim.plans.sheet import percentile_texts
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.units.text import html_of, lines_of
@@ -60,6 +61,11 @@ class Point(NamedTuple):
         """What is said of it first."""
         return self.refused if self.answer is None else str(self.answer.headline)
 
+    def in_words(self, write: Write) -> Point:
+        """The same with the settings in its sentences as a face writes them."""
+        answer = self.answer and self.answer.in_words(write)
+        return self._replace(answer=answer, refused=spoken(self.refused, write, Plan.leaves()))
+
     def value(self, name: str) -> float | None:
         """A metric as a plain number; None where it is not known. What does not fit has its memory alone."""
         held = self.answer.held.get(name) if self.answer is not None and (self.ends or not self.feasible) else None
@@ -86,6 +92,10 @@ class Varied(NamedTuple):
     def feasible(self) -> list[Point]:
         """Those that are answered and fit."""
         return [point for point in self.points if point.feasible]
+
+    def in_words(self, write: Write) -> Varied:
+        """The same with the settings in its sentences as a face writes them."""
+        return self._replace(points=[point.in_words(write) for point in self.points])
 
     def ranked(self, metric: str, larger: bool = False) -> Varied:
         """The same, best first by a metric; what has none of it or does not fit last."""
@@ -250,6 +260,7 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
         raise InputError(f"At most {_MOST:,} combinations are tried; give fewer values.")
     for name, values in listed.items():
         _refuse_words(plan, name, values)
+    plan = _of_one_task(plan, {name: values[0] for name, values in listed.items()})
     points, refused = [], None
     for chosen in product(*listed.values()):
         settings = dict(zip(listed, chosen, strict=True))
@@ -257,11 +268,20 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
             points.append(Point(settings, evaluate_plainly(plan.with_settings(settings)).of_what_runs()))
         except InputError as error:
             refused = error
-            points.append(Point(settings, None, str(_by_its_key(error))))
+            points.append(Point(settings, None, _by_its_key(error)))
     if refused is not None and len({_unvalued(point) for point in points}) == 1:
         # What is wrong is the same whatever the values: it is the plan's, or of what they all lack.
         raise type(refused)(_by_its_key(refused), **refused.details)
     return Varied(listed, points)
+
+
+def _of_one_task(plan: Plan, first: Mapping[str, Any]) -> Plan:
+    """The plan, with the task that its first point means where it says none."""
+    try:
+        return plan.replacing(task=with_task(plan.with_settings(first)).task)
+    except InputError:
+        # What is wrong is said where the points are answered.
+        return plan
 
 
 def _refuse_words(plan: Plan, name: str, values: Sequence[Any]) -> None:
