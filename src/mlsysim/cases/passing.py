@@ -30,12 +30,22 @@ Left out: chance (:mod:`mlsysim.cases.crowd`), but for what a step reads; length
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import pairwise
-from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
+
+if sys.version_info >= (3, 12):
+    from math import sumprod
+else:
+    from operator import mul
+
+    def sumprod(one: Iterable[float], other: Iterable[float], /) -> float:
+        """The sum of products, which later versions of Python have of their own."""
+        return sum(map(mul, one, other))
+
 
 if TYPE_CHECKING:
     from statistics import NormalDist
@@ -99,7 +109,8 @@ class _Sums(NamedTuple):
 
 
 class _Walk:
-    """Requests in groups that were let in together, their ``many`` and ``age`` in parts of an answer, the oldest first; those put back, (number, age), the next to be read last."""
+    """Requests in groups that were let in together, the last of them last: their ``many``, and the part of the walk before which they were let in, ``born``, from
+    which their age in parts of an answer follows; those put back, (number, age), the next to be read last."""
 
     def __init__(self, server: Server, sent: float, rate: float) -> None:
         self.server, self.sent, self.rate = server, sent, rate
@@ -111,34 +122,43 @@ class _Walk:
         self.left = [_outlives(age, width) for age in ages[: longest + 1]] + [0.0] * (len(ages) - longest - 1)
         self.ages = ages
         self.takes = [server.young + (server.old - server.young) * age for age in ages]
-        self.stay, self.written = self.left[1:], [left * age for left, age in zip(self.left, ages, strict=True)]
-        self.writing = self.written[1:]
+        self.written = [left * age for left, age in zip(self.left, ages, strict=True)]
+        # The oldest first, as groups are.
+        self.left_now, self.written_now = self.left[::-1], self.written[::-1]
         self.many: list[float] = []
-        self.age: list[int] = []
+        self.born: list[int] = []
+        self.in_a_row = True
         self.back: list[tuple[float, int]] = []
         self.sums, self.walked = _Sums(), 0
         self.here = self.wrote = 0.0
         self.look()
 
-    def over(self, known: list[float]) -> float:
-        """A sum over those that are there of what is known of each age."""
-        return sum(map(mul, self.many, [known[k] for k in self.age]))
+    def over(self, known: list[float], older: int) -> float:
+        """A sum over those that are there of what is known of each age, the oldest first, when they are so many parts ``older``."""
+        if not self.born:
+            return 0.0
+        last = len(known) - 1 - self.walked - older
+        if self.in_a_row:
+            return sumprod(self.many, known[last + self.born[0] : last + self.born[-1] + 1])
+        return sumprod(self.many, [known[last + born] for born in self.born])
 
     def look(self) -> None:
         """Counts those that will be there at the end of the part, what they have written then, and their room."""
         young, old = self.server.young, self.server.old
-        self.staying, self.will_have = self.over(self.stay), self.over(self.writing)
+        self.staying, self.will_have = self.over(self.left_now, 1), self.over(self.written_now, 1)
         self.used = young * self.staying + (old - young) * self.will_have
 
     def look_again(self) -> None:
         """The same after others were put back or let in, and those that are there now."""
-        self.here, self.wrote = self.over(self.left), self.over(self.written)
+        self.here, self.wrote = self.over(self.left_now, 0), self.over(self.written_now, 0)
         self.look()
 
     def drop(self) -> None:
         """Those that are answered leave."""
-        held = [(many, k) for many, k in zip(self.many, self.age, strict=True) if many * self.left[k] > _FEWEST]
-        self.many, self.age = [many for many, _ in held], [k for _, k in held]
+        groups = zip(self.many, self.born, strict=True)
+        held = [(many, born) for many, born in groups if many * self.left[self.walked - born] > _FEWEST]
+        self.many, self.born = [many for many, _ in held], [born for _, born in held]
+        self.in_a_row = all(later == born + 1 for born, later in pairwise(self.born))
 
     def outgrown(self) -> bool:
         """Those that were let in last are put back for the others; whether any were."""
@@ -147,7 +167,7 @@ class _Walk:
             return False
         self.drop()
         while over > 0 and self.many:
-            many, k = self.many.pop(), self.age.pop()
+            many, k = self.many.pop(), self.walked - self.born.pop()
             each = self.left[k + 1] * self.takes[k + 1]
             gone = min(many, over / each) if each > 0 else 0.0
             over -= gone * each
@@ -160,8 +180,10 @@ class _Walk:
         return True
 
     def join(self, many: float, age: int) -> None:
+        born = self.walked - age
+        self.in_a_row &= not self.born or born == self.born[-1] + 1
         self.many.append(many)
-        self.age.append(age)
+        self.born.append(born)
 
     def returned(self) -> float:
         """Those put back come again while there is room; prompts that are read for it."""
@@ -228,10 +250,9 @@ class _Walk:
             reading = min(whole, seconds)
         waited = max((queue + new - come) * seconds + come * reading / 2 - new * new / self.rate / 2, 0.0)
         n = (here + stay + come) / 2
-        self.age = [k + 1 for k in self.age]
+        self.walked += 1
         if come * self.left[1] > _FEWEST:
             self.join(come, 1)
-        self.walked += 1
         if not self.walked % _SELDOM:
             self.drop()
         self.here, self.wrote = stay + come * self.left[1], self.will_have + come * self.written[1]
