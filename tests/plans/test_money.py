@@ -17,6 +17,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.search.space import Space
 from mlsysim.search.training import evaluate
 from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.systems.registry import Clusters
 from mlsysim.units.registry import to_si
 
 RUN = {
@@ -161,7 +162,9 @@ def test_budget_and_price_of_a_token_are_those_of_what_is_asked():
     assert usd(served, "usd_per_mtoken") == pytest.approx(8 * 24 * 3.99 / made)
 
 
-@pytest.mark.parametrize("more", [{}, {"price": 2.5}, {"price": "spot"}, {"cost_scope": "accelerators"}])
+@pytest.mark.parametrize(
+    "more", [{}, {"price": 2.5}, {"price": "spot"}, {"cost_scope": "accelerators"}, {"oversubscription": 8, "rails": 4}]
+)
 def test_a_sweep_pays_what_the_plan_pays(more):
     answer = answered(RUN, **more)
     names = ("model", "batch_size", "seq_len", "tp", "zero", "micro_batch", "recompute", "efficiency")
@@ -190,6 +193,26 @@ def test_a_place_says_which_grid_it_is_on(region, told):
     plan = Plan.model_validate({"task": "training", "model": "GPT2", "on": "8xH100", "tokens": 1e9, "region": region})
     answer = evaluate_plainly(plan)
     assert answer.assumptions.get("region") == told and answer.value("carbon_footprint").magnitude > 0
+
+
+def _network(**more: object) -> float:
+    return sum(part.value for part in answered(RUN, **more).cost_parts if part.label == "Network between nodes")
+
+
+def test_a_network_is_paid_by_the_ports_that_are_built():
+    """Of a full fabric of two stages a port of a node has three of switches, of one that is thinned eight times 1 + 2/8; one adapter of eight has an
+    eighth of them. What a thinner network saves is never more than the network."""
+    whole = _network()
+    assert whole == pytest.approx(16 * 30_000 * 1.64 * 0.19 / 0.81 * 10 / (3 * 365.25), rel=1e-3)
+    assert _network(oversubscription=8) == pytest.approx(whole * (1 + 2 / 8) / 3)
+    assert _network(rails=1) == pytest.approx(whole / 8) and _network(rails=16) == pytest.approx(2 * whole)
+    assert _network(rails=2, oversubscription=4) == pytest.approx(whole / 4 * (1 + 2 / 4) / 3)
+    thinned = [_network(oversubscription=over) for over in (1, 2, 4, 8, 1000)]
+    assert thinned == sorted(thinned, reverse=True) and thinned[0] == whole and thinned[-1] > whole / 3
+    assert "42% of what it costs" in answered(RUN, oversubscription=8).assumptions["network_price"]
+    # Meta's pods are sold seven times thinned above them.
+    meta = EconomicsModel().solve(Clusters.get("Meta_16K"), duration_days=10, cost_scope="all")
+    assert meta.capex_parts_usd["network"] / meta.capex_parts_usd["accelerators"] == pytest.approx(1.64 * 0.19 / 0.81)
 
 
 def test_two_pools_stand_on_one_network():

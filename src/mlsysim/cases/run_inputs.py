@@ -221,12 +221,12 @@ def joined_by_a_network(fleets: Sequence[Fleet]) -> bool:
 
 
 def beyond_accelerators(
-    scope: str, given: Any, hosted: Any, nodes: Any, direct: bool = False, whole: bool = False, joined: Any = False
+    scope: str, given: Any, hosted: Any, nodes: Any, ports: float = 1.0, whole: bool = False, joined: Any = False
 ) -> Beyond:
-    """Hosts and network of servers whose accelerators have a host by the share ``hosted`` of them.
+    """Hosts and network of servers whose accelerators have a host by the share ``hosted`` of them, and ``ports`` of switches over those as sold.
 
     A multiplier that is ``given`` takes the place of both; ``whole`` are nodes priced with their host. A node alone has no network unless it
-    is ``joined`` to others, nor have links of a torus, which are the chips'.
+    is ``joined`` to others.
     """
     if given is not None:
         return Beyond(given - 1.0, 0.0)
@@ -234,8 +234,23 @@ def beyond_accelerators(
         return Beyond(0.0, 0.0)
     hosts = 0.0 if whole else (constant("server_over_accelerators").number - 1.0) * hosted
     part = constant("network_share").number
-    several = 0.0 if direct else maximum(minimum(nodes - 1, 1), joined * 1)
-    return Beyond(hosts, (1.0 + hosts) * part / (1.0 - part) * several)
+    several = maximum(minimum(nodes - 1, 1), joined * 1)
+    return Beyond(hosts, (1.0 + hosts) * part / (1.0 - part) * ports * several)
+
+
+def ports_bought(fleet: Fleet) -> float:
+    """Ports of switches over those that its nodes and fabric have in the zoo (else of a full fabric for its adapters), where a plan has adapters or an
+    oversubscription of its own; none of links from node to node, which are the chips'."""
+    node, fabric = fleet.node, fleet.fabric
+    size, over = node.accelerators_per_node, 1.0
+    if node.metadata.key in Nodes:
+        sold = Nodes.get(node.metadata.key)
+        node = sold if sold.accelerators_per_node <= size else sold.part(size)
+    if fabric.metadata.key in Fabrics:
+        over = Fabrics.get(fabric.metadata.key).oversubscription_ratio
+    fabric = fabric.model_copy(update={"oversubscription_ratio": over})
+    whole = switch_ports(fleet.model_copy(update={"node": node, "fabric": fabric}))
+    return switch_ports(fleet) / whole if whole else 0.0
 
 
 def building(scope: str, capacity: Any) -> tuple[Any, float]:
@@ -306,13 +321,17 @@ def around_of(fleet: Fleet, include: bool, cooling: str | None, assumed: Assumpt
 def switched_bandwidth(fleet: Fleet) -> float:
     """Bandwidth of an accelerator (byte/s) whose full fabric of two stages has as many ports of switches as the fleet's own for each accelerator.
 
-    Links of a torus and of a full mesh go from node to node: there are no switches, and their power is the nodes'.
+    Where there are no switches, the power of links is the nodes'.
     """
+    return switch_ports(fleet) / tree_ports(1.0) * to_si(fleet.fabric.bandwidth, "byte/s")
+
+
+def switch_ports(fleet: Fleet) -> float:
+    """Ports of switches for each accelerator; links of a torus and of a full mesh go from node to node."""
     kind, over = topology_key(fleet.fabric.topology), fleet.fabric.oversubscription_ratio
     if kind in DIMENSIONS or kind == "full_mesh":
         return 0.0
-    share = tree_ports(math.inf if kind == "switched" else over) / tree_ports(1.0)
-    return float(share * to_si(fleet.bandwidth_per_accelerator, "byte/s"))
+    return float(tree_ports(math.inf if kind == "switched" else over) * fleet.adapters_per_accelerator)
 
 
 def around_node(node: Node, bandwidth: float, cooling: str | None = None) -> Around:

@@ -210,7 +210,7 @@ class RunCosts:
             self._leave_out(("usd",), str(error))
             return None
         own = (scope, x["infrastructure_multiplier"], run_inputs.hosted_share(node), run.nodes)
-        beyond = run_inputs.beyond_accelerators(*own, "torus" in self.fleet.fabric.topology, x["node_cost"] is not None)
+        beyond = run_inputs.beyond_accelerators(*own, run_inputs.ports_bought(self.fleet), x["node_cost"] is not None)
         purchase = each * run.nodes * beyond.multiplier
         chip = node.accelerator
         room = run.capacity(run.device_power if chip.tdp is None else to_si(chip.tdp, "kW"))

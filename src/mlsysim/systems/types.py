@@ -206,11 +206,11 @@ class Fleet(Entry):
         return self.region.pue if self.region is not None else 1.0
 
     @property
-    def bandwidth_per_accelerator(self) -> Any:
-        """Fabric bandwidth that one accelerator has to itself, one direction.
+    def adapters_per_accelerator(self) -> float:
+        """Adapters of a node for each of its accelerators; one, unless the node states its adapters."""
+        return self.node.nics_per_node / self.node.accelerators_per_node if self.node.nics_given else 1.0
 
-        The fabric's port rate, unless the node states its adapters; then their sum shared by the accelerators.
-        """
-        if not self.node.nics_given:
-            return self.fabric.bandwidth
-        return self.fabric.bandwidth * (self.node.nics_per_node / self.node.accelerators_per_node)
+    @property
+    def bandwidth_per_accelerator(self) -> Any:
+        """Fabric bandwidth that one accelerator has to itself, one direction: that of its adapters."""
+        return self.fabric.bandwidth * self.adapters_per_accelerator

@@ -128,10 +128,14 @@ class EconomicsModel(Resolver[EconomicsResult]):
         site = run_inputs.site_of(x.datacenter if x.datacenter is not None else x.grid, fleet, assumed, x.include_host)
         electricity = run_inputs.electricity_price("EconomicsModel", x.kwh_price, site, assumed)
         price = run_inputs.node_price(node, x.unit_cost, x.node_cost, assumed, x.cost_scope)
+        ports = run_inputs.ports_bought(fleet)
         beyond = run_inputs.beyond_accelerators(
             *(x.cost_scope, x.infrastructure_multiplier, run_inputs.hosted_share(node), fleet.count),
-            *("torus" in fleet.fabric.topology, x.node_cost is not None, fleet.joined),
+            *(ports, x.node_cost is not None, fleet.joined),
         )
+        if beyond.network and ports != 1:
+            words = f"{ports:.0%} of what it costs as it is sold, by the ports of switches that are built"
+            assumed.say("network_price", ports, INFERRED, words)
         purchase = purchase_price(price, fleet.count, beyond.multiplier)
         maintenance = run_inputs.maintenance_rate(x.maintenance_fraction, assumed)
         devices, hours = fleet.total_accelerators, x.duration_days * _HOURS_PER_DAY
