@@ -158,7 +158,8 @@ class _Walk:
         groups = zip(self.many, self.born, strict=True)
         held = [(many, born) for many, born in groups if many * self.left[self.walked - born] > _FEWEST]
         self.many, self.born = [many for many, _ in held], [born for _, born in held]
-        self.in_a_row = all(later == born + 1 for born, later in pairwise(self.born))
+        row = self.born[-1] - self.born[0] + 1 == len(self.born) if self.born else True
+        self.in_a_row = row and (self.in_a_row or all(later == born + 1 for born, later in pairwise(self.born)))
 
     def outgrown(self) -> bool:
         """Those that were let in last are put back for the others; whether any were."""

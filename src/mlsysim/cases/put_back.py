@@ -14,7 +14,9 @@ less than half of the clients (0.51 to 1.0 without); of one length, from where t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -28,6 +30,21 @@ from mlsysim.units.ops import maximum, minimum, some, taken, where
 AT_ONCE = 1e6
 """Requests a second that come at once."""
 _ROUNDS, _ROUNDS_OF_WAVES = 4, 6
+
+_left_out: ContextVar[list[Traffic] | None] = ContextVar("loops whose waits nobody asks for", default=None)
+
+
+@contextmanager
+def rates_alone() -> Iterator[list[Traffic]]:
+    """Loops made here answer as many requests as elsewhere, and what was put back waits for its place before its first token: those that are only ranked by
+    their rates are not walked. Told are those for which that is not so elsewhere."""
+    left_out: list[Traffic] = []
+    token = _left_out.set(left_out)
+    try:
+        yield left_out
+    finally:
+        _left_out.reset(token)
+
 
 Passing = Callable[[tuple[Stepping, ...], Traffic, dict[str, Any], Any], Passed]
 Waves = Callable[[Stepping, Traffic, dict[str, Any]], tuple[Passed, Passed]]
@@ -43,6 +60,9 @@ def put_back(
     token: Any,
 ) -> Any:
     """How many times as long as a ``token`` of those who write it takes with what was put back, where caches fill; numbers or arrays."""
+    if (left_out := _left_out.get()) is not None and some(fills):
+        left_out.append(t)
+        return 1.0
     return _each(partial(_longer, passing), steps, t, limits, (places, token), fills, (1.0,))[0]
 
 

@@ -13,6 +13,7 @@ from mlsysim.cases import rl as case
 from mlsysim.cases.assumptions import DEFAULT, Assumptions
 from mlsysim.cases.layout import divisors
 from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.put_back import rates_alone
 from mlsysim.errors import InputError, either
 from mlsysim.plans.change_candidates import fleet_of
 from mlsysim.plans.plan import Plan
@@ -195,7 +196,21 @@ class Stepper:
         self.asked = self.asked._replace(framework=self.asked.framework.on(*chips))
 
     def ways(self) -> list[Way]:
-        """All ways that the plan leaves open, the best first."""
+        """All ways that the plan leaves open, the best first, which is told whole: others are ranked by their seconds."""
+        with rates_alone() as left_out:
+            best, *others = self._ranked()
+        return [self._whole(best) if left_out else best, *others]
+
+    def _whole(self, way: Way) -> Way:
+        """The same with what was put back among the parts of its requests, which are as many."""
+        if way.served is None:
+            return way
+        again = self._server(way.generators, way.staleness)
+        served = again.at(way.served.layout, way.served.clients)
+        worked = way.worked._replace(serving=served.ledger)
+        return way._replace(served=served, worked=worked, step=worked.step(way.asked.framework))
+
+    def _ranked(self) -> list[Way]:
         total, split = self.fleet.total_accelerators, self.part.split
         if self.beside is not None:
             if split is not None or not self.asked.algorithm.rollout:
