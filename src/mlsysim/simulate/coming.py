@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
-from operator import add
 
 from mlsysim.errors import InputError
 from mlsysim.simulate.answers import Answers
@@ -56,13 +55,11 @@ class Coming(Answers):
         front, tokenise = self.front, self.tokenise
         if not requests:
             return
-        arrivals, prompts, answers, *_ = zip(*requests, strict=True)
-        if self.scheduling.reads or max(map(add, prompts, answers)) > self._fits:
+        if self.scheduling.reads or max([request[1] + request[2] for request in requests]) > self._fits:
             for request in requests:
                 self.push(request)
         else:
-            asked = zip(arrivals, prompts, requests, strict=True)
-            self.incoming.extend([(at + front + tokenise * prompt, each, -1.0) for at, prompt, each in asked])
+            self.incoming.extend([(each[0] + front + tokenise * each[1], each, -1.0) for each in requests])
 
     def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
         """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""

@@ -61,9 +61,9 @@ def in_order(requests: Iterable[Request]) -> Iterator[list[Request]]:
     """The same requests, some together; an error at the first that comes before the one ahead of it, or has no tokens to read or to write."""
     asked, before, ahead, many = iter(requests), 0.0, 0, 1
     while block := list(islice(asked, many)):
-        arrivals, prompts, answers, *_ = zip(*block, strict=True)
+        arrivals = [request[0] for request in block]
         orderly = all(map(le, (before, *arrivals), (*arrivals, _LAST)))
-        if not orderly or min(prompts) < 1 or min(answers) < 1:
+        if not orderly or min([request[1] for request in block]) < 1 or min([request[2] for request in block]) < 1:
             _refuse(block, before, ahead)
         yield block
         before, ahead, many = arrivals[-1], ahead + len(block), TOGETHER

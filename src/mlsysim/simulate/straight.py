@@ -10,7 +10,8 @@ A replica changes from one to the other where something happens that only the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Generator
 from heapq import heapify
 from typing import Any
 
@@ -36,6 +37,25 @@ class Straight(Filling):
             and (steps.ranks == 1 and steps.gain == 1.0 and not steps.drafted and len(steps.decode(1)) == 1)
             and not (steps.contexts.breaks or self.room.contexts.breaks or not self.room.contexts.slope)
         )
+
+    def _swift(self, until: float, tells: bool = False) -> bool:
+        """All steps that begin before ``until``; False where something happens that the other loop must do first.
+
+        A jump that goes on beyond is not begun: its steps are taken later, all from the same origin, so that nothing depends on when somebody looks.
+        Only where the loop ``tells`` all that it knows is it cut there."""
+        going = self._going
+        if going is None:
+            going = self._going = self._go()
+            next(going)
+        if going.send((until, tells)):
+            return True
+        self._tell_each()
+        self._outgrown()
+        return False
+
+    @abstractmethod
+    def _go(self) -> Generator[bool, tuple[float, bool], None]:
+        """The loop, which is sent to a time and says whether it came there."""
 
     def _beside(self) -> float:
         """Tokens of room that a request takes beside its own."""

@@ -19,9 +19,9 @@ from math import fsum, sqrt
 from typing import Any
 
 from mlsysim.simulate.bags import LATER
+from mlsysim.simulate.calm import Calm
 from mlsysim.simulate.live import NEVER, Live
 from mlsysim.simulate.steps import steps_within
-from mlsysim.simulate.straight import Straight
 
 LEAST = 16
 """Tokens of prompts that a step has room for at least."""
@@ -29,23 +29,8 @@ NOBODY = NEVER, 0, None, -1.0
 """Who waits where nobody does."""
 
 
-class Swift(Straight):
+class Swift(Calm):
     """A replica most of whose steps are booked here."""
-
-    def _swift(self, until: float, tells: bool = False) -> bool:
-        """All steps that begin before ``until``; False where something happens that the other loop must do first.
-
-        A jump that goes on beyond is not begun: its steps are taken later, all from the same origin, so that nothing depends on when somebody looks.
-        Only where the loop ``tells`` all that it knows is it cut there."""
-        going = self._going
-        if going is None:
-            going = self._going = self._go()
-            next(going)
-        if going.send((until, tells)):
-            return True
-        self._tell_each()
-        self._outgrown()
-        return False
 
     def _go(self) -> Generator[bool, tuple[float, bool], None]:
         """The loop, which keeps its state from one time to the next.
@@ -67,8 +52,8 @@ class Swift(Straight):
         at_end = 0.0 if reserves else beside + 1
         soonest = running[0][0] if running else NEVER
         many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
-        fresh: list[Any] = []
         cause, full, through, sure, recalls = "running", False, True, 0.0, prefixes is not None and bool(prefixes.tiers)
+        calm, fresh = self._calm(), list[Any]()
         until, tells = yield True
         after = incoming[0][0] if incoming else NEVER
         horizon = after if after < until else until
@@ -249,6 +234,21 @@ class Swift(Straight):
                     if n:
                         stalled += mean
             elif n:
+                if calm is not None and after < until and not (queue or crossing or stalled or incoming[0][2] >= 0.0):
+                    before = count
+                    (
+                        time, count, contexts, numbered, tokens, n, soonest, after, peak, read, of_reading, of_writing, disturbed, wrote, ended, came, waited,
+                        mean, more, last,
+                    ) = calm.send((
+                        until, silent, time, count, contexts, numbered, tokens, n, soonest, after, peak, read, of_reading, of_writing, disturbed, wrote,
+                        ended, came, waited, mean, more, last,
+                    ))  # fmt: skip
+                    if count > before or queue:
+                        many, alone, half, limit = rows[n]
+                        through = contexts <= limit
+                        until = until if through else time
+                        horizon = after if after < until else until
+                        continue
                 # As many steps of answers as are alike.
                 last, k = 0, soonest - count
                 if ready_in < k:
