@@ -254,6 +254,37 @@ def test_a_form_of_calibrate_alone_is_caught(planted, tmp_path):
     assert only_calibrated(tmp_path / "mlsysim") == {"timing.scored"}
 
 
+# --- words are written, not read ----------------------------------------------------------------------------------
+
+_CUTS = {"partition", "rpartition", "split", "rsplit", "startswith", "endswith", "removeprefix", "removesuffix"}
+_SAID = {"assumptions", "assumed", "verdict", "warnings", "risks", "interval"}
+
+
+def prose_parsed(package: Path) -> list[str]:
+    """Where words of an answer are taken apart to learn something, rather than asked as data (``Assumption`` has value and origin)."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            cut = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CUTS
+            read = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)} if cut else set()
+            if read & _SAID:
+                found.append(f"{path.relative_to(package).as_posix()}: {ast.unparse(node)}")
+    return found
+
+
+_MEASURED = "calibrate/verify.py: str(result.assumptions.get('interval', '')).startswith('extrapolating')"
+"""Whether a band extrapolates is no value of its assumption yet: its words begin so."""
+
+
+def test_no_words_of_an_answer_are_taken_apart():
+    assert prose_parsed(PACKAGE) == [_MEASURED]
+
+
+def test_words_that_are_taken_apart_are_caught(planted, tmp_path):
+    planted("report/a.py", "def f(answer):\n    return answer.assumptions.get('precision', '').partition(',')[0]\n")
+    assert prose_parsed(tmp_path / "mlsysim") == ["report/a.py: answer.assumptions.get('precision', '').partition(',')"]
+
+
 # --- the checker itself -------------------------------------------------------------------------------------------
 
 

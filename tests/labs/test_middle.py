@@ -14,6 +14,7 @@ from mlsysim.labs.further import explore
 from mlsysim.labs.gauges import time_bar
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan, plan_from_text
+from mlsysim.plans.plan import Plan
 from mlsysim.units.text import number
 
 SCENARIOS = sorted(Path("examples/scenarios").glob("*.toml"))
@@ -110,6 +111,26 @@ def test_a_format_that_the_checkpoint_has_comes_from_it():
     assert of["origin"] == "checkpoint" and of["text"] == "fp8_block, that of the checkpoint" and of["first"]
     other = {**plan, "workload": {"model": "Llama3_8B"}, "hardware": {"on": "1xH100"}}
     assert {chip["name"]: chip for chip in explore(other)["origins"]}["precision"]["origin"] == "inferred"
+
+
+def test_where_a_value_comes_from_is_data():
+    """A layout that was searched, of training and of serving, and what was given without effect, are told as such."""
+    trained = {
+        "task": "training",
+        "model": "Llama3_8B",
+        "on": "64xH100",
+        "batch_size": 512,
+        "exchange_precision": "fp8",
+    }
+    served = {"task": "serving", "model": "Llama3_8B", "on": "8xH100", "efficiency": 0.5, "engine": "vLLM"}
+    for plan, idle in ((trained, "exchange precision"), (served, "engine")):
+        of = {chip["name"]: chip["origin"] for chip in explore(Plan.model_validate(plan).document())["origins"]}
+        assert of["layout"] == "searched", plan
+        assert "no effect" in [
+            chip["origin"] for chip in explore(Plan.model_validate(plan).document())["origins"] if chip["name"] == idle
+        ]
+    chosen = explore(Plan.model_validate(served).document())["chosen"]
+    assert (chosen["serving.prompt_tokens"], chosen["serving.output_tokens"]) == (1024, 256)
 
 
 def test_a_limit_is_in_one_of_three_states():

@@ -70,6 +70,15 @@ def test_equal_groups_are_one_fleet_but_for_the_last_sum() -> None:
     assert between == pytest.approx(8.03e9 * 4 / (8 * 50e9), rel=0.01)
 
 
+def test_what_groups_assume_is_one_list() -> None:
+    """Words of a terminal and chips of the explorer have the same assumptions: those of all groups, not of the slowest alone."""
+    answer = trained("64xH100+64xA100")
+    assert [each.name for each in answer.assumed] == list(answer.assumptions)
+    assert answer.assumptions == answer.to_dict()["assumptions"]
+    assert "H100" in answer.assumptions["node"] and "A100" in answer.assumptions["node"]
+    assert "groups" in answer.assumptions and len({*answer.assumptions}) == len(answer.assumed)
+
+
 def test_equal_groups_are_told_apart() -> None:
     """Under one name a table of groups held one of the two, and sums showed a half of what they gave."""
     names = [f"8 x NVIDIA H100 SXM5 80GB (group {place})" for place in (1, 2)]

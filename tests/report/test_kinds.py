@@ -76,6 +76,29 @@ KINDS: dict[str, dict[str, Any] | Plan] = {
 }
 
 
+def test_a_format_of_the_checkpoint_is_varied_as_a_format() -> None:
+    """A network that is published in four bits has designs around it: its format is a name, not the words on where it is from."""
+    plan = {"task": "inference", "model": "GPT_OSS_120B", "on": "B200", "phase": "prefill", "seq_len": 128}
+    assert "mxfp4" in to_markdown(build_report(plan))
+
+
+def test_thousands_of_simulated_requests_are_counted_whole() -> None:
+    """The title of the percentiles has how many were played: of 1,200 it said 1."""
+    plan = {
+        "task": "serving",
+        "model": "Llama3_8B",
+        "on": "H100",
+        "qps": 8.0,
+        "requests": 1200,
+        "slo": "ttft_p99=500ms",
+    }
+    report = build_report(plan)
+    summaries = {section.name: section.summary for section in sections_of(report)}
+    assert summaries["percentiles"] == "1,200 requests at random" and "1,200 requests at random." in asked(
+        report.answer
+    )
+
+
 @cache
 def of_kind(name: str) -> Report:
     return build_report(KINDS[name])

@@ -7,6 +7,9 @@
     chip        a figure of the chip, its node or its fabric
     checkpoint  what the model is published in
     inferred    worked out from what was given
+    searched    the best of several that were tried
+    idle        given, and without effect where it stands
+    unknown     published nowhere
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 from mlsysim.units.records import dataclass
 
 DEFAULT, SOFTWARE, CHIP, CHECKPOINT, INFERRED = "default", "software", "chip", "checkpoint", "inferred"
+SEARCHED, IDLE, UNKNOWN = "searched", "idle", "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,16 @@ class Assumptions(dict[str, str]):
 
     def __setitem__(self, name: str, text: str) -> None:
         self.say(name, text, INFERRED, text)
+
+    def idle(self, name: str, why: str, value: Any = None) -> None:
+        """Note that what was given under a name changes nothing, and why.
+
+        >>> assumed = Assumptions()
+        >>> assumed.idle("adapter_rank", "requests have no adapters")
+        >>> assumed["adapter_rank"], assumed.origin("adapter_rank")
+        ('no effect: requests have no adapters', 'idle')
+        """
+        self.say(name, value, IDLE, f"no effect: {why}")
 
     def setdefault(self, name: str, text: str = "") -> str:
         """The words under a name, which become these where there are none."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from mlsysim.cases.assumptions import INFERRED, SOFTWARE, Assumptions
 from mlsysim.cases.cache import DeviceMemory, remedies, wider_groups
 from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.replica import Replica
@@ -120,19 +121,19 @@ class Deployment:
         alone: dict[str, Any] = {"pp": 1, "ep": 1, "attention_dp": None, "redundant": 0, "adapters": 0, "cp": 1}
         return replace(self, model=self.draft, chip=self.writing_chip, tp=split, **alone)
 
-    def machine(self, assumed: dict[str, str]) -> Replicated | Engines:
+    def machine(self, assumed: Assumptions) -> Replicated | Engines:
         """What reads and writes; what had to be assumed is noted in ``assumed``."""
         if self.cache_precision is None and (self.engine is not None or is_narrow(self.precision)):
-            assumed["cache_precision"] = self._cache_in_words
+            assumed.say("cache_precision", self.cache_format, INFERRED, self._cache_in_words)
         if self.engine is None:
             return self.replicated(assumed)
         reader = writer = self._engine(assumed)
         if self.decode_chip is not None:
             writer = self.writing._engine(assumed)
-        draft = None if self.draft is None else self.drafting._engine({})
+        draft = None if self.draft is None else self.drafting._engine(Assumptions())
         return Engines(reader, writer, draft, self.decode_chip is not None)
 
-    def replicated(self, assumed: dict[str, str]) -> Replicated:
+    def replicated(self, assumed: Assumptions) -> Replicated:
         """Replicas at first order; of a calibrated deployment those whose passes are bounds, at the datasheet's rates."""
         own = self
         if self.engine is not None:
@@ -151,7 +152,7 @@ class Deployment:
         """The smallest changes with which so many sequences fit the devices that write (0) or read (1)."""
 
         def memory(**changes: Any) -> DeviceMemory:
-            return replace(self, **changes).machine({}).memories(t)[place]
+            return replace(self, **changes).machine(Assumptions()).memories(t)[place]
 
         chip, draft = self.chip if place else self.writing_chip, place == 0 and self.draft is not None
         wider = wider_groups(self.model, chip, self.tp, self.ep)
@@ -162,7 +163,7 @@ class Deployment:
             found = (worded("hold fewer adapters (", Setting("adapters", most), ")"), *found)
         return found
 
-    def replica(self, assumed: dict[str, str]) -> Replica:
+    def replica(self, assumed: Assumptions) -> Replica:
         """A checked replica. What had to be assumed of links and arithmetic is noted in ``assumed``."""
         model, chip, split = self.model, self.chip, self.degrees
         check_degrees(model, *split, redundant=self.redundant)
@@ -196,7 +197,7 @@ class Deployment:
             cp=self.cp,
         )
 
-    def _engine(self, assumed: dict[str, str]) -> EngineStep:
+    def _engine(self, assumed: Assumptions) -> EngineStep:
         """The steps of the engine."""
         model, chip = self.model, self.chip
         if not model.has_dimensions:
@@ -234,9 +235,9 @@ class Deployment:
         if not named.windows and step.stack != model.stack:
             assumed["windows"] = f"none: {named.name} attends to whole texts unless it is told of the model's windows"
         if step.halves:
-            assumed["exchange"] = (
-                "behind the other half of the batch where a step has enough tokens: --enable-two-batch-overlap of SGLang, --enable-dbo of vLLM"
-            )
+            how = "behind the other half of the batch where a step has enough tokens"
+            flags = "--enable-two-batch-overlap of SGLang, --enable-dbo of vLLM"
+            assumed.say("exchange", how, SOFTWARE, f"{how}: {flags}")
         basis = "of its class" if step.family != "other" else "of its profile and class defaults"
         seen, runs = named.seen(model, self.precision), "no measured run of this architecture"
         if seen is not None:

@@ -37,11 +37,15 @@ _OTHERS = "hopper"
 
 
 class Rate(NamedTuple):
-    """Hours between two interruptions for each accelerator, what that is, and the document."""
+    """Hours between two interruptions for each accelerator, what they rest on, and the document."""
 
     hours: float
-    words: str
+    basis: str
     title: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.hours:,.0f} h for each accelerator, all causes ({self.basis})"
 
 
 class Length(NamedTuple):
@@ -80,7 +84,7 @@ def interruption_rate(chip: HardwareNode) -> Rate:
     """How often a run is stopped, for each accelerator: the chip's own figure, else that of its generation or the nearest."""
     if chip.reliability is not None:
         hours = float(to_si(chip.reliability.mtbf, "h"))
-        return Rate(hours, f"{hours:,.0f} h for each accelerator, as {chip.name} states", chip.name)
+        return Rate(hours, f"as {chip.name} states", chip.name)
     tables = {name: _table(name) for name in _COUNTED}
     for key, value in (("generations", chip.generation), ("families", chip.family), ("nearest", chip.generation)):
         found = next((name for name, table in tables.items() if value in table[key]), None)
@@ -93,8 +97,7 @@ def interruption_rate(chip: HardwareNode) -> Rate:
         if chip.generation in table["generations"]
         else f"; none is published for {chip.name}, so the rate of {_COUNTED[found or _OTHERS]} is used"
     )
-    words = f"{hours:,.0f} h for each accelerator, all causes ({table['meaning']}{where})"
-    return Rate(hours, words, table["source"]["title"])
+    return Rate(hours, f"{table['meaning']}{where}", table["source"]["title"])
 
 
 def spread_of_rates() -> float:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Context, Option
 
+from mlsysim.cases.assumptions import IDLE
 from mlsysim.cli.options import AsJson, Output, Target, chosen_form
-from mlsysim.cli.output import Line, end, idle, print_result
+from mlsysim.cli.output import Line, end, print_result
 from mlsysim.cli.plan_options import named_plan, plan_command, settings_of
 from mlsysim.cli.terminal import busy
 from mlsysim.errors import InputError, UnitError
@@ -183,7 +184,7 @@ def placement(
 
 def _no_effect(result: Any) -> list[Line]:
     """What was given and changes nothing, in words."""
-    return [(f"{name}: {text}.", "dim") for name, text in idle(result.assumptions).items()]
+    return [(f"{each.name}: {each.text}.", "dim") for each in result.assumed if each.origin == IDLE]
 
 
 def synthesize(

@@ -8,12 +8,13 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from mlsysim.cases.assumptions import IDLE
 from mlsysim.cli.terminal import width, write, write_columns
 
 if TYPE_CHECKING:
@@ -169,15 +170,10 @@ def print_answer(answer: Answer, form: str) -> None:
         if answer.run_parts and answer.percentiles:
             write("")
             _print_run(answer)
-        told = answer.assumptions
-        shown = [f"{k.replace('_', ' ')}: {v}" for k, v in told.items() if k in _SHOWN or k in idle(told)]
+        told = (each for each in answer.assumed if each.name in _SHOWN or each.origin == IDLE)
+        shown = [f"{each.name.replace('_', ' ')}: {each.text}" for each in told]
         if shown:
             print_lines(["", ("Assumed: " + "; ".join(shown), "dim")])
-
-
-def idle(assumed: Mapping[str, str]) -> dict[str, str]:
-    """What was given and has no effect, with the reason: a terminal never leaves it out."""
-    return {name: text for name, text in assumed.items() if "no effect" in text}
 
 
 def _cells(value: Any) -> tuple[Any, str]:

@@ -103,7 +103,7 @@ def at_once(plan: Document) -> Document:
 
 def chosen_for(answer: Answer) -> Document:
     """What was taken for fields that the plan leaves open, by path, for the controls to show."""
-    layout, assumed, plan = answer.layout, answer.assumptions, answer.plan
+    layout, plan = answer.layout, answer.plan
     found: Document = {"task": answer.task}
     found |= {
         f"parallelism.{name}": layout[name] for name in ("tp", "pp", "ep", "cp", "dp", "attention_dp") if name in layout
@@ -118,11 +118,10 @@ def chosen_for(answer: Answer) -> Document:
         found |= {f"rl.{key}": layout[name] for key, name in pools.items() if layout.get(name)}
     if answer.task == "serving":
         found |= {f"serving.{name}": layout.get(name) for name in ("replicas", "concurrency")}
-        said = {name: assumed[name] for name in ("prompt_tokens", "output_tokens") if name in assumed}
-        found |= {f"serving.{name}": int(text.replace(",", "")) for name, text in said.items()}
+        found |= {f"serving.{name}": answer.assumed_value(name) for name in ("prompt_tokens", "output_tokens")}
         limits = {"ttft": "ms", "tpot": "ms", "latency": "s"}
         found |= {f"serving.{name}": in_unit(getattr(plan.serving, name, None), unit) for name, unit in limits.items()}
-    found["workload.precision"] = plan.workload.precision or assumed.get("precision", "").partition(",")[0] or None
+    found["workload.precision"] = plan.workload.precision or answer.assumed_value("precision")
     found["workload.batch_size"] = found.get("workload.batch_size", plan.workload.batch_size or 1)
     found |= {"ops.days": plan.ops.days, "ops.budget": in_unit(plan.ops.budget, "USD")}
     found["ops.deadline"] = in_unit(plan.ops.deadline, "day")

@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import PurePath
 from typing import Any
 
-from mlsysim.cases.assumptions import CHECKPOINT, CHIP, DEFAULT, INFERRED, SOFTWARE, Assumption
+from mlsysim.cases.assumptions import CHECKPOINT, CHIP, DEFAULT, IDLE, INFERRED, SEARCHED, SOFTWARE, UNKNOWN, Assumption
 from mlsysim.labs.explorer import Document, answer_of, at_once, chosen_for, in_unit, plan_of
 from mlsysim.labs.gauges import time_bar
 from mlsysim.labs.rpc import offer
@@ -191,9 +191,9 @@ def compare(first: Document, second: Document, width: int = 720) -> Document:
     }
 
 
-GIVEN, SEARCHED = "given", "searched"
-_WORDS = {DEFAULT: "assumed", SOFTWARE: "engine", CHIP: "chip", CHECKPOINT: "checkpoint", INFERRED: "inferred"}
-_ORDER = (GIVEN, SEARCHED, "engine", "chip", "checkpoint", "inferred", "assumed")
+GIVEN = "given"
+_WORDS = {DEFAULT: "assumed", SOFTWARE: "engine", IDLE: "no effect"}
+_ORDER = (GIVEN, SEARCHED, "engine", CHIP, CHECKPOINT, INFERRED, "assumed", "no effect", UNKNOWN)
 _FIRST = (
     *("layout", "precision", "cache_precision", "node", "fabric", "stack", "engine", "framework"),
     *("runtime", "clients", "recipe", "fidelity", "extrapolating", "interval", "unit_cost", "kwh_price"),
@@ -220,7 +220,7 @@ def _chip(origin: str, name: str, text: str, first: bool) -> dict[str, Any]:
 
 
 def _origin(each: Assumption) -> str:
-    return SEARCHED if each.name == "layout" and "tried" in each.text else _WORDS[each.origin]
+    return _WORDS.get(each.origin, each.origin)
 
 
 def _text(value: Any) -> str:

@@ -123,7 +123,7 @@ def reasons(plan: Plan, answer: Answer) -> dict[str, str]:
     ]
     found = {name: template.format_map(values) for name, template in templates.items()}
     if answer.task == "serving" and HALVES in answer.assumptions:
-        found["halves"] = f"exchange of experts {answer.assumptions[HALVES].partition(':')[0]}"
+        found["halves"] = f"exchange of experts {answer.assumed_value(HALVES)}"
     return {name: text for name, text in found.items() if text}
 
 

@@ -36,7 +36,7 @@ def _plain(name: str) -> str:
 class Answer(Document, Record):
     """The answer to a plan."""
 
-    beside: ClassVar = ("passed", "change", "whole_parts", "ruling", "carbon_in_all")
+    beside: ClassVar = ("assumptions", "passed", "change", "whole_parts", "ruling", "carbon_in_all")
 
     name: str
     task: Task
@@ -67,7 +67,6 @@ class Answer(Document, Record):
         default_factory=dict,
         description="of a pipeline: seconds of a micro-batch on the first stage, on those between and on the last; shares of its passes",
     )
-    assumptions: dict[str, str] = Field(default_factory=dict)
     assumed: tuple[Assumption, ...] = Field(default=(), description="assumptions with their values and origins")
     sources: dict[str, str] = Field(default_factory=dict)
     equations: tuple[Equation, ...] = ()
@@ -198,6 +197,15 @@ class Answer(Document, Record):
         return {metric.name: metric for metric in self.metrics}
 
     @property
+    def assumptions(self) -> dict[str, str]:
+        """What was taken for granted, by name, in words."""
+        return {each.name: each.text for each in self.assumed}
+
+    def assumed_value(self, name: str, otherwise: Any = None) -> Any:
+        """The value that was assumed under a name."""
+        return next((each.value for each in self.assumed if each.name == name), otherwise)
+
+    @property
     def paid(self) -> Metric | None:
         """What the plan pays: the rent where it gives a price, else the cost of owning; None where neither is known."""
         held = self.held
@@ -207,8 +215,7 @@ class Answer(Document, Record):
     @property
     def precision(self) -> str:
         """The number format of weights and arithmetic: the plan's, or the one that was chosen for it."""
-        chosen = next((each.value for each in self.assumed if each.name == "precision"), "bf16")
-        return self.plan.workload.precision or str(chosen)
+        return self.plan.workload.precision or str(self.assumed_value("precision", "bf16"))
 
     @property
     def priceless(self) -> str:
@@ -265,7 +272,6 @@ class Answer(Document, Record):
             ),
             **dict.fromkeys(("time_parts", "run_parts", "roofline", "cost_parts", "carbon_parts", "energy_parts"), ()),
             **{"sensitivities": {}, "next_wall": None, "interval": "", "interval_key": ""},
-            "assumptions": {name: text for name, text in self.assumptions.items() if name != _STREAMS},
             "assumed": tuple(each for each in self.assumed if each.name != _STREAMS),
         }
         return self.model_copy(update=update)

@@ -284,20 +284,21 @@ class Arrivals:
             return Spread(float(nominal), self.part.length_cv)
         return Fixed(nominal) if self.part.range_ratio in (None, 1.0) else Even(nominal, self.part.range_ratio or 0.0)
 
-    def described(self, rate: float, drawing: Drawing) -> str:
+    def described(self, rate: float, drawing: Drawing) -> list[str]:
+        """What is played, in words: what it is first, then how."""
         count = many(drawing.requests, "request")
         if self.trace is not None:
             s = self.trace.summary
             how = f"{plainly(s.rate, 3)} a second, gaps with a cv of {s.burst:.3g}" if s.duration else "all at once"
             left = f" ({s.failed:,} that failed left out)" if s.failed else ""
-            return f"{count} of {self.trace.name}{left}" + (f", {how}" if drawing.requests > 1 else "")
+            return [f"{count} of {self.trace.name}{left}", *([how] if drawing.requests > 1 else [])]
         if self.part.concurrency is not None:
-            said = [f"{count}, one after another of {self.part.concurrency:,} clients"]
+            said = [count, f"one after another of {self.part.concurrency:,} clients"]
             if drawing.times > 1:
                 said.append(f"{drawing.times:,} times from the beginning")
-            return f"{', '.join(said)}, seed {self.part.seed or 0}"
+            return [*said, f"seed {self.part.seed or 0}"]
         gaps = "at random" if self.part.burst in (None, 1.0) else f"with a cv of {self.part.burst:g} of their gaps"
-        said = [f"{count} {gaps}, {plainly(rate, 3)} a second"]
+        said = [f"{count} {gaps}", f"{plainly(rate, 3)} a second"]
         if drawing.share < 1:
             said.append(f"those of {drawing.dealt[0]:,} of {drawing.dealt[1]:,} replicas, all of which are alike")
         if self.turns > 1:
@@ -305,4 +306,4 @@ class Arrivals:
             said.append(f"in conversations of {self.turns} turns ({each})")
         if self.prefixes:
             said.append(f"{self.prefixes:,} texts that prompts begin with")
-        return f"{', '.join(said)}, seed {self.part.seed or 0}"
+        return [*said, f"seed {self.part.seed or 0}"]

@@ -106,7 +106,8 @@ _LONG, _CHUNKS = 2000, (512, 2048, 8192)
 
 
 def _apart(tried: Answer) -> str:
-    return f"prefill and decode apart ({tried.assumptions['decode_on'].partition(',')[0]} for decode)"
+    total = find_fleets(tried.plan.hardware).accelerators
+    return f"prefill and decode apart ({tried.assumed_value('decode_on')} of {total} accelerators for decode)"
 
 
 def _both(*words: str | Callable[[Answer], str]) -> Callable[[Answer], str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.assumptions import IDLE, Assumptions
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
@@ -38,11 +38,12 @@ def evaluate_inference(plan: Plan) -> Answer:
     resolve.refuse_foreign(plan, "inference", ("workload.dimensions", "parallelism.mode"))
     groups = resolve.find_fleets(plan.hardware)
     fleet = groups.one
-    model, assumed = resolve.workload_of(plan.workload), {k: v for k, v in groups.assumed.items() if k == "chip"}
+    model, assumed = resolve.workload_of(plan.workload), Assumptions()
     options = _options(plan, model, fleet, assumed)
     image = "image" if options["batch_size"] == 1 else "batch"
     labels = ("images", image) if options.get("phase") == "generate" else ("inference", "pass")
-    sheet = Sheet(plan, assumed, *labels)
+    sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"}, *labels)
+    sheet.assumed.learn(assumed.records)
     profile = sheet.keep(SingleNodeModel().solve(model, fleet.node.accelerator, **options))
     return _answer(sheet, model, fleet, profile, options)
 
@@ -50,7 +51,9 @@ def evaluate_inference(plan: Plan) -> Answer:
 def measured_metrics(plan: Plan) -> dict[str, Measured]:
     """The metrics of a plan of one pass that are measured, without the rest of its answer: for tables of many rows."""
     fleet, model = resolve.find_fleets(plan.hardware).one, resolve.workload_of(plan.workload)
-    return read_off(SingleNodeModel().solve(model, fleet.node.accelerator, **_options(plan, model, fleet, {})))
+    return read_off(
+        SingleNodeModel().solve(model, fleet.node.accelerator, **_options(plan, model, fleet, Assumptions()))
+    )
 
 
 Measured = tuple[Any, tuple[Any, Any] | None]
@@ -71,7 +74,7 @@ def read_off(profile: PerformanceProfile) -> dict[str, Measured]:
     return found
 
 
-def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str]) -> dict[str, Any]:
+def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: Assumptions) -> dict[str, Any]:
     work, devices = plan.workload, fleet.total_accelerators
     phase = _phase_of(plan, model, assumed)
     if devices > 1 and phase != "generate":
@@ -103,7 +106,7 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _phase_of(plan: Plan, model: Workload, assumed: dict[str, str]) -> str | None:
+def _phase_of(plan: Plan, model: Workload, assumed: Assumptions) -> str | None:
     """The phase that a plan asks; who says in how many steps a denoiser makes an image asks for the image."""
     work, image = plan.workload, "generate"
     if not isinstance(model, DiffusionWorkload):
@@ -112,7 +115,7 @@ def _phase_of(plan: Plan, model: Workload, assumed: dict[str, str]) -> str | Non
         steps = model.denoising_steps
         assumed["phase"] = f"one pass through the network; with steps, such as {steps}, it is a whole image"
     elif work.steps is not None and work.phase not in (None, image):
-        assumed["steps"] = "no effect on one pass"
+        assumed.say("steps", plan.workload.steps, IDLE, "no effect on one pass")
     return image if work.phase is None and work.steps is not None else work.phase
 
 

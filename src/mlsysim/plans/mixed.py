@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+from mlsysim.cases.assumptions import INFERRED, Assumption
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, equations_of, summed
@@ -96,7 +98,7 @@ def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline
         "subject": f"{plan.kind} {workload_of(plan.workload).name} on {' + '.join(names)}",
         "headline": headline,
         "memory": _fullest_bar(groups),
-        "assumptions": assumed_of_all(groups),
+        "assumed": assumed_of_all(groups),
         # What failures take of one group says little of all of them.
         "run_parts": (),
         "cost_parts": _added(answer.cost_parts for answer in costs),
@@ -106,14 +108,23 @@ def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline
     return one.model_copy(update=update | found)
 
 
-def assumed_of_all(groups: Named) -> dict[str, str]:
+def assumed_of_all(groups: Named) -> tuple[Assumption, ...]:
     """What was assumed for the groups, and for each where it is not the same."""
-    found = {}
-    for name in dict.fromkeys(name for _, answer in groups for name in answer.assumptions):
-        each = {group: answer.assumptions[name] for group, answer in groups if name in answer.assumptions}
-        texts = {*each.values()}
-        found[name] = texts.pop() if len(texts) == 1 else "; ".join(f"{one}: {text}" for one, text in each.items())
-    return found
+    found: dict[str, dict[str, Assumption]] = {}
+    for group, answer in groups:
+        for each in answer.assumed:
+            found.setdefault(each.name, {})[group] = each
+    return tuple(map(_of_all, found.values()))
+
+
+def _of_all(each: dict[str, Assumption]) -> Assumption:
+    """One assumption of the groups that have it."""
+    first = next(iter(each.values()))
+    if len({one.text for one in each.values()}) == 1:
+        return first
+    texts = "; ".join(f"{group}: {one.text}" for group, one in each.items())
+    origin = first.origin if len({one.origin for one in each.values()}) == 1 else INFERRED
+    return replace(first, value={group: one.value for group, one in each.items()}, origin=origin, text=texts)
 
 
 def _over(end: Any, rate: Metric) -> float:

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
 from mlsysim.cases.failures import Length, with_spares
 from mlsysim.cases.goodput import Goodput, Saving, exact_goodput_of, expected_failures
 from mlsysim.cases.layout import divisors
@@ -100,7 +101,7 @@ def evaluate_mixed_training(plan: Plan) -> Answer:
     # A batch that each group alone would take; the sum of accelerators decides where none is given.
     first = groups.fleets[0]
     nodes = max(1, round(groups.accelerators / first.node.accelerators_per_node))
-    assumed: dict[str, str] = {}
+    assumed = Assumptions()
     total, seq_len = training_batch(plan, first.model_copy(update={"count": nodes}), model, assumed)
     length = None if model.fixed_shape else seq_len
 
@@ -174,7 +175,7 @@ def _exchange(plan: Plan, groups: Groups) -> float:
 
 
 def _joint_training(
-    plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[..., Answer], assumed: dict[str, str]
+    plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[..., Answer], assumed: Assumptions
 ) -> Answer:
     fleets = [fleet.name for fleet in groups.fleets]
     named = [(fleets[place], answer) for place, _, answer in joint.groups]
@@ -243,6 +244,10 @@ def _joint_training(
         "mtbf_given": plan.ops.mtbf,
     }
     together |= _stops_together(plan, named)
+    if wanted is None and plan.ops.days is None:
+        assumed.say("duration", run_days(), DEFAULT, f"{run_days():g} days")
+    assumed.say("groups", None, INFERRED, "data parallel between groups, a step's tokens split by speed")
+    of_all = (each for each in assumed_of_all(named) if each.name not in _OF_A_SHARE)
     answer = joined(
         plan,
         slow,
@@ -256,12 +261,7 @@ def _joint_training(
         time_parts=parts,
         equations=equations_of(metrics, (), facts, parts, full.memory, together),
         layout={fleets[place]: {**answer.layout, "tokens": share.tokens} for place, share, answer in joint.groups},
-        assumptions={
-            **assumed,
-            **{name: text for name, text in assumed_of_all(named).items() if name not in _OF_A_SHARE},
-            "groups": "data parallel between groups, a step's tokens split by speed",
-            **({} if wanted is not None or plan.ops.days is not None else {"duration": f"{run_days():g} days"}),
-        },
+        assumed=(*assumed.records, *of_all),
     )
     return answer.read_off(ledger)
 

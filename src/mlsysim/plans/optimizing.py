@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.run_inputs import ALL, run_days
 from mlsysim.errors import InputError, either
 from mlsysim.infra.registry import Grids
@@ -32,7 +33,7 @@ _BATCHED = ("prompt_tokens", "output_tokens", "cache_precision", "qps", "replica
 
 
 def _fidelity(plan: Plan, fleet: Fleet, model: Workload) -> dict[str, Any]:
-    precision = precision_of(plan, {}, fleet.node.accelerator, model)
+    precision = precision_of(plan, Assumptions(), fleet.node.accelerator, model)
     return {"precision": precision, "efficiency": plan.hardware.efficiency or "calibrated"}
 
 
@@ -60,9 +61,7 @@ def best_batching(plan: Plan, sla_ms: float | None = None, qps: float | None = N
     unused = [name for name in plan.serving.model_fields_set if name not in _BATCHED] if plan.serving else []
     if idle := [*held, *sorted(unused)]:
         words = "batches of like requests are compared by their throughput, within the P99 of a whole request (e2e_p99)"
-        result.assumptions[either(idle, "and")] = (
-            f"no effect: {words}; `mlsysim serve` and `mlsysim plan` take all of it"
-        )
+        result = result.without({either(idle, "and"): f"{words}; `mlsysim serve` and `mlsysim plan` take all of it"})
     return result
 
 
@@ -91,10 +90,7 @@ def best_placement(
         hours = to_si(days, "h") if isinstance(days, Quantity) else days * 24.0
         options["regions"] = [seen_from(plan, key, hours) for key in keys]
     result = PlacementOptimizer().solve(fleet=fleet, carbon_tax_per_ton=carbon_tax, **options)
-    for name, why in _SAME_EVERYWHERE.items():
-        if getattr(plan.ops, name) is not None:
-            result.assumptions[name] = f"no effect: {why}"
-    return result
+    return result.without({name: why for name, why in _SAME_EVERYWHERE.items() if getattr(plan.ops, name) is not None})
 
 
 _SAME_EVERYWHERE = {

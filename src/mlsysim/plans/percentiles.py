@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mlsysim.cases.assumptions import IDLE, INFERRED
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.request import ANSWER, FIRST, HAND_OVER
 from mlsysim.cases.spares import all_there
@@ -83,8 +84,8 @@ def _say(sheet: Sheet, served: Played) -> None:
         sheet.assumed["prefixes"] = f"found of the prompts' tokens: {shares}"
     for key, share in zip(given, seen.found[1:] or [0.0] * len(given), strict=False):
         if not share:
-            sheet.assumed[key] = f"no effect: no token of the simulated prompts was found {tiers[key]}"
-        elif str(sheet.assumed.get(key, "")).startswith("no effect"):
+            sheet.assumed.idle(key, f"no token of the simulated prompts was found {tiers[key]}")
+        elif sheet.assumed.origin(key) == IDLE:
             # The closed form has no share that is found; the play has.
             del sheet.assumed[key]
     if seen.peak >= _FULL:
@@ -142,7 +143,8 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
     seen, rate = served.seen, served.come or 0.0
     if served.arrivals.trace is not None:
         sheet.assumed.pop("clients", None)  # the trace says when they come, and how long each is
-    sheet.assumed["simulated"] = served.arrivals.described(rate, served.drawing)
+    played = served.arrivals.described(rate, served.drawing)
+    sheet.assumed.say("simulated", played[0], INFERRED, ", ".join(played))
     if skipped := served.drawing.skip:
         sheet.assumed["warm_up"] = f"requests of the first {compact_time(skipped)} fill the server and are not counted"
     plan = seen.scheduling

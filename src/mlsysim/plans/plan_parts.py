@@ -137,6 +137,11 @@ class ChipPart(Part):
     tdp: of.Watts | None = _open("power at full load")
     price: of.Dollars | None = _open("price of one accelerator")
 
+    @property
+    def hypothetical(self) -> bool:
+        """Whether it is another chip than the zoo's, which somebody's own price does not make it."""
+        return any(getattr(self, name) is not None for name in type(self).model_fields if name != "price")
+
 
 class HardwarePart(Part):
     """What it runs on. ``on`` says it in one string; or a chip or node by name with a number of nodes or accelerators."""

@@ -156,13 +156,8 @@ def find_fleets(part: HardwarePart) -> Groups:
     fleets = tuple(_altered(fleet, part.chip) for fleet in groups.fleets)
     own = {name: value for name in ChipPart.model_fields if (value := getattr(part.chip, name)) is not None}
     changed = ", ".join(f"{name.replace('_', ' ')} {value:~P}" for name, value in own.items())
-    # Somebody's own price makes no other chip.
-    kind = HYPOTHETICAL if own.keys() - {"price"} else "as given"
+    kind = "hypothetical" if part.chip.hypothetical else "as given"
     return Groups(fleets, {**groups.assumed, "chip": f"{kind}: {changed}"})
-
-
-HYPOTHETICAL = "hypothetical"
-"""How what is assumed of a chip begins where a plan has figures of its own."""
 
 
 NETWORKED = ("oversubscription", "rails", "sites", "wan_bandwidth", "wan_round_trip")
@@ -226,7 +221,7 @@ def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:
     return fleet.datacenter or fleet.region
 
 
-def say_model(plan: Plan, assumed: dict[str, str], model: Workload) -> None:
+def say_model(plan: Plan, assumed: Assumptions, model: Workload) -> None:
     """Say which generation is taken where a name says none, and that a model which sees or hears is taken for its text decoder."""
     name = plan.workload.model
     known = Models.generations(name) if name != model.metadata.key else []
@@ -255,7 +250,7 @@ FIRST_ORDER = 0.5
 """Fraction of the peak where nothing is said and there are no layers to sum over."""
 
 
-def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model: Workload) -> str:
+def precision_of(plan: Plan, assumed: Assumptions, chip: HardwareNode, model: Workload) -> str:
     """The plan's precision; where none is given that of the checkpoint, else a 16-bit format, or what the chip is made for.
 
     A model is trained in 16 bits whatever its checkpoint was published in, unless the plan says so; microcontrollers are made for
@@ -275,15 +270,12 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
         words = f"{chosen}, what training computes in; the checkpoint is published in {own}"
     elif narrow:
         words = f"{own}, that of the checkpoint" + (" by its name" if named else "")
-    if isinstance(assumed, Assumptions):
-        assumed.say("precision", chosen, CHECKPOINT if chosen == own and not trains else INFERRED, words)
-    else:
-        assumed["precision"] = words
+    assumed.say("precision", chosen, CHECKPOINT if chosen == own and not trains else INFERRED, words)
     return chosen
 
 
 def fidelity_of(
-    plan: Plan, model: Workload, assumed: dict[str, str], known: bool | None = None, chip: HardwareNode | None = None
+    plan: Plan, model: Workload, assumed: Assumptions, known: bool | None = None, chip: HardwareNode | None = None
 ) -> float | str:
     """The plan's efficiency; where none is given calibrated, if the model is ``known`` by the layers that times sum over; a model that writes keeps
     16 bits between its layers, which not every ``chip`` has."""

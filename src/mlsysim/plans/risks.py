@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mlsysim.cases.failures import interruption_rate
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.resolve import find_fleets
 from mlsysim.plans.ruling import LOST
 from mlsysim.plans.sensitivities import HARDWARE
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import compact_time, listed
 
 _MOVES = 0.005
 """What 10 % of a figure must do to the main metric to be named."""
@@ -37,8 +39,9 @@ def _failures(answer: Answer) -> Iterator[str]:
     held = answer.held
     if "goodput" not in held or "mtbf" not in held or held["goodput"].value > 1 - LOST:
         return
-    rests = answer.assumptions.get("mtbf", "").partition("(")[2].rstrip(")")
-    known = f" ({rests})" if rests else ""
+    chips = (fleet.node.accelerator for fleet in find_fleets(answer.plan.hardware).fleets)
+    rests = listed(dict.fromkeys(interruption_rate(chip).basis for chip in chips))
+    known = f" ({rests})" if "mtbf" in answer.assumptions else ""
     others = held["goodput"].interval
     differ = f"; fleets differ, and nine times in ten it is {others}" if others else ""
     yield f"The failure rate: with one every {compact_time(to_si(held['mtbf'].value, 's'))}{known} goodput is {held['goodput'].text}{differ}."

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
+from mlsysim.cases.assumptions import IDLE, SEARCHED, Assumptions
 from mlsysim.cases.deployment import one_pass_only
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
@@ -112,10 +113,9 @@ def _best_share(plan: Plan, quick: bool, play: Play) -> tuple[Sheet, Served, int
         words = f"{many(total, 'accelerator')} have no room for a pool that reads prompts and one that writes answers"
         raise InputError(f"{words}; give more of them.", field="decode_on")
     sheet, served, tried = max(found, key=lambda each: each[1].rank)
-    shares = (
-        f"{total - served.server.fleet.total_accelerators} of {total} accelerators, the best of {len(found)} shares"
-    )
-    sheet.assumed["decode_on"] = shares
+    writers = total - served.server.fleet.total_accelerators
+    words = f"{writers} of {total} accelerators, the best of {len(found)} shares"
+    sheet.assumed.say("decode_on", writers, SEARCHED, words)
     return sheet, served, tried
 
 
@@ -145,23 +145,24 @@ def _refuse_foreign(plan: Plan) -> None:
             raise InputError(worded(Setting(name), " has no meaning without ", owners, "."), field=name)
 
 
-def _without_effect(server: Server, assumed: Any) -> None:
+def _without_effect(server: Server, assumed: Assumptions) -> None:
     """Say of what is given and shows nowhere why that is so."""
     part = server.part
     if server.plan.parallelism.mode == "auto" and server.plan.parallelism.tp is not None:
-        assumed["mode"] = "no effect: degrees that are given are kept, and the others are always searched"
+        assumed.idle("mode", "degrees that are given are kept, and the others are always searched")
     if not server.calibrated:
-        given = (name for name in ("engine", "host_bound") if getattr(part, name) is not None)
-        assumed |= dict.fromkeys(given, "no effect at first order, which knows no software")
+        for name in ("engine", "host_bound"):
+            if (given := getattr(part, name)) is not None:
+                assumed.say(name, given, IDLE, "no effect at first order, which knows no software")
 
 
 def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     server, result = served.server, served.result
     _without_effect(server, sheet.assumed)
     if tried > 1:
-        sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried" + " at this load" * (
-            server.part.qps is not None
-        )
+        load = " at this load" * (server.part.qps is not None)
+        words = f"{split_text(served.split)}, the best of {tried} tried{load}"
+        sheet.assumed.say("layout", None, SEARCHED, words)
     if server.part.concurrency is None:
         qps = served.come
         why = "" if qps is None else f" while {plainly(qps)} {'arrives' if qps == 1 else 'arrive'} a second"

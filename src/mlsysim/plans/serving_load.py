@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mlsysim.cases.assumptions import DEFAULT, Assumptions
 from mlsysim.cases.deployment import Degrees, most_context
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
@@ -79,9 +80,9 @@ class Server:
         self.prompt = self.part.prompt_tokens or plan.workload.seq_len or PROMPT
         self.output = self.part.output_tokens or OUTPUT
         if self.part.prompt_tokens is None and plan.workload.seq_len is None:
-            assumed["prompt_tokens"] = f"{PROMPT:,}"
+            assumed.say("prompt_tokens", PROMPT, DEFAULT, f"{PROMPT:,}")
         if self.part.output_tokens is None:
-            assumed["output_tokens"] = f"{OUTPUT:,}"
+            assumed.say("output_tokens", OUTPUT, DEFAULT, f"{OUTPUT:,}")
         efficiency = fidelity_of(plan, model, assumed, chip=self.chip)
         self.calibrated = efficiency == "calibrated"
         self.arrivals: Arrivals | None = None
@@ -94,7 +95,7 @@ class Server:
         """Whether a step may give several tokens of a request."""
         return bool(self.part.draft_model or self.part.draft_tokens)
 
-    def _simulated(self, assumed: dict[str, str]) -> None:
+    def _simulated(self, assumed: Assumptions) -> None:
         """Requests one by one: their lengths, and their rate where a trace has it."""
         if not self.calibrated:
             words = "percentiles, traces and schedulers are simulated with calibrated steps; leave the efficiency out"
@@ -141,7 +142,7 @@ class Server:
             pool = parse_fleet(f"{self.fleet.total_accelerators}x{text.strip()}").one
         return pool
 
-    def _options(self, efficiency: float | str, assumed: dict[str, str]) -> dict[str, Any]:
+    def _options(self, efficiency: float | str, assumed: Assumptions) -> dict[str, Any]:
         part, pool = self.part, self.decode_fleet
         say_model(self.plan, assumed, self.model)
         options = {python_name(f"serving.{name}"): getattr(part, name) for name in _PASSED} | {

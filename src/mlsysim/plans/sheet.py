@@ -13,7 +13,6 @@ from mlsysim.plans.metrics import Metric, kinds, metric, value_text
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
 from mlsysim.plans.pieces import Limit, Score
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import HYPOTHETICAL
 from mlsysim.plans.targets import TIMES, levels_of
 from mlsysim.units.text import bytes_text, compact_time
 from mlsysim.walls.base import CAVEATS
@@ -31,7 +30,7 @@ class Sheet:
     ``task`` chooses the labels; "samples" is training of a network that counts samples, "images" all steps of a denoiser. ``noun`` is what the ledger is of.
     """
 
-    def __init__(self, plan: Plan, assumed: dict[str, str], task: str, noun: str) -> None:
+    def __init__(self, plan: Plan, assumed: Mapping[str, str], task: str, noun: str) -> None:
         self.plan, self.task, self.noun = plan, task, noun
         self.assumed = Assumptions()
         for name, text in assumed.items():
@@ -144,11 +143,11 @@ class Sheet:
         # Of fields of a resolver that no answer shows: its parts are the ledger's.
         self.assumed.pop("parts", None)
         interval, key = self.assumed.get("interval", ""), str(self.assumed.value("interval", ""))
-        if (changed := self.assumed.get("chip", "")).startswith(HYPOTHETICAL):
-            found["subject"] = f"{found['subject']} ({changed})"
+        if (own := self.plan.hardware.chip) is not None and own.hypothetical:
+            found["subject"] = f"{found['subject']} ({self.assumed['chip']})"
             interval = (
                 interval
-                and f"extrapolating: the chip is {HYPOTHETICAL}, and the interval is that of the real one: {interval}"
+                and f"extrapolating: the chip is hypothetical, and the interval is that of the real one: {interval}"
             )
         metrics, shown = tuple(self.metrics.values()), self.shown
         answer = Answer(
@@ -162,7 +161,6 @@ class Sheet:
             interval=interval_sentence(interval) if calibrated else FIRST_ORDER_ONLY,
             interval_key=key if calibrated else "first order",
             scorecard=self._scorecard(binding.wall),
-            assumptions=dict(self.assumed),
             assumed=self.assumed.records,
             sources=self.sources,
             equations=equations_of(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.assumptions import SEARCHED, Assumptions
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
@@ -61,7 +61,7 @@ class Missed(NamedTuple):
     least: tuple[str, ...] = ()
 
 
-def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str, str]) -> tuple[int, int]:
+def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: Assumptions) -> tuple[int, int]:
     """Sequences of a step and tokens of a sequence; four to sixteen million tokens a step where nothing is said,
     and few sequences where adapters are trained."""
     seq_len = plan.workload.seq_len
@@ -96,7 +96,7 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
 
 
 def _shared_options(
-    plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: dict[str, str]
+    plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: Assumptions
 ) -> dict[str, Any]:
     """Those keyword arguments of DistributedModel for a plan that are no part of its layout."""
     work, hard = plan.workload, plan.hardware
@@ -120,7 +120,7 @@ def _shared_options(
 
 
 def step_options(
-    plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: dict[str, str]
+    plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: Assumptions
 ) -> tuple[dict[str, Any], Missed]:
     """Keyword arguments of DistributedModel for a plan; and where no layout fits, what is said of it."""
     hard, split, missed = plan.hardware, plan.parallelism, Missed()
@@ -169,7 +169,7 @@ def _by_layers(model: Workload, fleet: Fleet, options: dict[str, Any]) -> bool:
     (runtimes of images are PyTorch's), and where copies of it do not fit."""
     if fleet.total_accelerators == 1:
         return False
-    return fleet.node.accelerator.family == "tpu" or not fitting_step(model, fleet, options, {}).feasible
+    return fleet.node.accelerator.family == "tpu" or not fitting_step(model, fleet, options, Assumptions()).feasible
 
 
 def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any]) -> ParallelismResult:
@@ -224,7 +224,7 @@ def best_layouts(plan: Plan) -> ParallelismResult:
 
 
 def _best_layout(
-    plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]
+    plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any], assumed: Assumptions
 ) -> tuple[ParallelismPart, Missed]:
     """The best layout that fits, with what the plan has fixed kept; where none does, the one that lacks least, and what is said of it."""
     missed = Missed()
@@ -239,7 +239,8 @@ def _best_layout(
         best = found.best_config
         rest = [_rejection(words, n) for words, n in found.rejected.items() if n]
         refused = f"; rejected: {', '.join(rest)}" if rest else ""
-        assumed["layout"] = f"the best of {found.total_searched:,} searched{found.undecided()}{refused}"
+        words = f"the best of {found.total_searched:,} searched{found.undecided()}{refused}"
+        assumed.say("layout", None, SEARCHED, words)
     micro = max(1, options["batch_size"] // best["dp"] // best["microbatch_count"])
     chosen = {name: best[name] for name in ("tp", "pp", "ep", "cp", "recompute")} | {
         "virtual_stages": best["v_stages"],
@@ -270,7 +271,7 @@ def check_launcher(name: str, layout: Mapping[str, Any]) -> None:
         raise InputError(worded(f"{rules.title} does not run {found[0]}; use ", found[2], "."), field=found[1])
 
 
-def fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]) -> DistributedResult:
+def fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed: Assumptions) -> DistributedResult:
     """The step; where it does not fit, with the largest micro-batch that does or the smallest, and with what its software computes again where it
     must, of those that the plan leaves open."""
     step = DistributedModel().solve(model, fleet, **options)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from mlsysim.cases import failures
+from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.goodput import Goodput, exact_goodput_of
 from mlsysim.cases.hours import Covered
@@ -235,10 +236,12 @@ class Simulated:
             name for name, own in (("slow nodes", setting.slow), ("maintenance", setting.maintenance)) if own is None
         ]
         without = f"; no {' and no '.join(absent)}, as none is given" if absent else ""
-        sheet.assumed["simulated"] = (
-            f"{many(len(runs.runs), 'run')}, each with its own failures; figures are of the median run: "
+        played = many(len(runs.runs), "run")
+        words = (
+            f"{played}, each with its own failures; figures are of the median run: "
             f"{many(interrupted, 'interruption')}{stops}; all nodes are in order at the start{without}"
         )
+        sheet.assumed.say("simulated", played, INFERRED, words)
 
     def verdict(self, sheet: Sheet) -> Iterator[str]:
         """How far runs differ, what is lost, and what to change."""

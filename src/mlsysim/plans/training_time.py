@@ -209,7 +209,7 @@ def _told(
         own = ran.days if kept.lasting else None
         sheet.add("run_time", own, own and times(own, ran.longer))
         if ops.duration is not None or ops.duration_days is not None:
-            sheet.assumed["duration_days"] = "no effect: a run lasts as long as its tokens take; a limit is a deadline"
+            sheet.assumed.idle("duration_days", "a run lasts as long as its tokens take; a limit is a deadline")
     expected = float(expected_failures(ran.days * 24.0, kept.mtbf))
     sheet.add("mtbf", kept.mtbf, rates and times(kept.mtbf, rates))
     sheet.add("expected_failures", expected, rates and times(expected, rates))

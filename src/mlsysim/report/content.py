@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from mlsysim.cases.assumptions import CHECKPOINT, CHIP, DEFAULT, INFERRED, SOFTWARE
+from mlsysim.cases.assumptions import CHECKPOINT, CHIP, DEFAULT, IDLE, INFERRED, SEARCHED, SOFTWARE, UNKNOWN
 from mlsysim.cases.ledger import within
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
@@ -36,7 +36,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
     found = (
         ("walls", "Walls", _walls_said(answer), _walls(report)),
         ("time", "Time", _time_said(answer), _time(report)),
-        ("percentiles", f"Percentiles of the {run}", answer.assumptions.get("simulated", "").partition(",")[0], _percentiles(report)),
+        ("percentiles", f"Percentiles of the {run}", answer.assumed_value("simulated", ""), _percentiles(report)),
         ("run", "The run over time", _run_said(answer), _charts(report, "run", "lost", "finish", "hours")),
         ("memory", "Memory", _memory_said(answer), _charts(report, "memory")),
         ("pipeline", "Pipeline", _pipeline_said(answer), _pipeline(report)),
@@ -108,12 +108,15 @@ _ORIGINS = {
     CHIP: "from the chip",
     CHECKPOINT: "from the checkpoint",
     INFERRED: "inferred",
+    SEARCHED: "searched",
     DEFAULT: "by default",
+    IDLE: "given without effect",
+    UNKNOWN: "not known",
 }
 
 
 def _assumed_said(answer: Answer) -> str:
-    counts = Counter(each.origin for each in answer.assumed if each.name in answer.assumptions)
+    counts = Counter(each.origin for each in answer.assumed)
     told = [f"{counts[origin]:,} {words}" for origin, words in _ORIGINS.items() if counts[origin]]
     return f"{len(answer.assumptions):,}, of which {listed(told)}" if told else f"{len(answer.assumptions):,}"
 
@@ -247,8 +250,8 @@ def _cost(report: Report) -> Iterator[Block]:
     if told:
         yield Text(" ".join(told))
     reasons = []
-    assumed = [(capital(name.replace("_", " ")), text) for name, text in answer.assumptions.items()]
-    reasons += [f"{name}: {text}." for name, text in assumed if text.startswith("unknown")]
+    unknown = (each for each in answer.assumed if each.origin == UNKNOWN)
+    reasons += [f"{capital(each.name.replace('_', ' '))}: {each.text}." for each in unknown]
     if answer.task == "inference":
         reasons.append("One pass has no duration and no fleet, so there is no cost of owning and no carbon to tell.")
     if reasons:

@@ -208,7 +208,7 @@ def _serving(answer: Answer) -> _Space:
     layout, fleet = answer.layout, find_fleets(base.hardware).one
     have = fleet.node.accelerator.compute.precision_flops
     formats = _formats(answer, fleet, ("fp8",) if "fp8" in have else ("int8",))
-    now = (base.serving.cache_precision if base.serving else None) or answer.assumptions.get("cache_precision", "bf16")
+    now = (base.serving.cache_precision if base.serving else None) or answer.assumed_value("cache_precision", "bf16")
     caches = [now, "fp8"] if now in ("bf16", "fp16") else [now]
     tps = _degrees(layout, fleet)
     key, words, loads = _loads(base, layout["concurrency"])

@@ -33,7 +33,7 @@ def asked(answer: Answer) -> str:
     """What was asked, and at which fidelity it is answered."""
     wanted = [check.asked for check in answer.checks if check.asked]
     question = f"{listed(wanted)}." if wanted else "does it fit, how fast is it, and what does it cost?"
-    simulated = f"Simulated: {answer.assumptions.get('simulated', '').partition(', ')[0]}."
+    simulated = f"Simulated: {answer.assumed_value('simulated', '')}."
     return f"Asked: {question} {_FIDELITY.get(answer.fidelity, simulated)}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from mlsysim.cases.assumptions import SOFTWARE, UNKNOWN, Assumption
 from mlsysim.cases.run_inputs import FALLBACK_GRID
 from mlsysim.infra.registry import Grids
 from mlsysim.plans.answer import Answer
@@ -50,8 +51,8 @@ class Cited(NamedTuple):
 def assumptions_of(answer: Answer) -> tuple[tuple[str, str, str, str], ...]:
     """Every assumption of the answer in words: what, its value, what it means, and where it comes from."""
     return tuple(
-        (in_words(name), text, (_declared(name, answer) or ("", "", ""))[1], _origin(name, text, answer))
-        for name, text in answer.assumptions.items()
+        (in_words(each.name), each.text, (_declared(each.name, answer) or ("", "", ""))[1], _origin(each, answer))
+        for each in answer.assumed
     )
 
 
@@ -64,29 +65,29 @@ def _declared(name: str, answer: Answer) -> tuple[str, str, str] | None:
     return None
 
 
-def _origin(name: str, text: str, answer: Answer) -> str:
+def _origin(each: Assumption, answer: Answer) -> str:
+    name = each.name
     if name in answer.sources:
         return answer.sources[name]
-    if text.startswith("unknown"):
+    if each.origin == UNKNOWN:
         return "not known"
     source = _entry_source(name, answer)
     if source is not None:
         return source.title
     declared = _declared(name, answer)
-    is_default = declared is not None and declared[2] == text
+    is_default = declared is not None and declared[2] == each.text
     if name in _CONSTANTS and (declared is None or is_default or name in ("maintenance_fraction", "power")):
         return constant(_CONSTANTS[name]).source.title
     if declared is not None and is_default:
         return f"default of {declared[0]}"
-    return "profile of the software stack" if "(stack " in text else "follows from the plan and the zoo"
+    return "profile of the software" if each.origin == SOFTWARE else "follows from the plan and the zoo"
 
 
 def _entry_source(name: str, answer: Answer) -> Source | None:
-    text = answer.assumptions[name]
-    fleets = find_fleets(answer.plan.hardware).fleets
-    fleet = next((fleet for fleet in fleets if fleet.node.accelerator.name in text), fleets[0])
+    fleet, *others = find_fleets(answer.plan.hardware).fleets
     if name in _CHIP_FIELDS and answer.plan.hardware.chip is None:
-        return _source(fleet.node.accelerator, _CHIP_FIELDS[name])
+        found = (_source(each.node.accelerator, _CHIP_FIELDS[name]) for each in (fleet, *others))
+        return next(filter(None, found), None)
     if name in _GRID_FIELDS and answer.plan.ops.electricity is None:
         region = find_region(answer.plan.ops, fleet)
         grid = getattr(region, "grid", region)
@@ -107,12 +108,12 @@ def documents_of(answer: Answer) -> tuple[Cited, ...]:
     found = list(dict.fromkeys(_entries(answer)))
     titles = {cited.title for cited in found}
     single: dict[Cited, list[str]] = {}
-    for name, text in answer.assumptions.items():
-        if name in _CONSTANTS:
-            source = constant(_CONSTANTS[name]).source
-            if _origin(name, text, answer) == source.title:
+    for each in answer.assumed:
+        if each.name in _CONSTANTS:
+            source = constant(_CONSTANTS[each.name]).source
+            if _origin(each, answer) == source.title:
                 cited = Cited("", source.title, source.url, source.kind, source.checked)
-                single.setdefault(cited, []).append(in_words(name))
+                single.setdefault(cited, []).append(in_words(each.name))
                 titles.add(source.title)
     for name, title in answer.sources.items():
         if title not in titles:

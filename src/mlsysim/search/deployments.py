@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import Deployment, check_context, check_degrees
 from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.rent import price_text
@@ -341,11 +342,13 @@ def _build(given: dict[str, Any], calibrated: bool) -> Built:
     except UnknownNameError:
         return Built(described, COMPUTE)
     try:
-        replicas = described.replicated({})
+        replicas = described.replicated(Assumptions())
     except InputError:
         return Built(described, COMMUNICATION)
     try:
-        return Built(described, 0, described.machine({}) if calibrated else replicas, replicas, given["cooling"])
+        return Built(
+            described, 0, described.machine(Assumptions()) if calibrated else replicas, replicas, given["cooling"]
+        )
     except InputError as error:
         if error.field == "model":
             raise

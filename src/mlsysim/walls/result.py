@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache, partial, reduce
 from typing import Annotated, Any, Self, get_args, get_origin
 
@@ -228,6 +228,16 @@ class Result(Document, BaseModel):
     def assumed(self) -> tuple[Assumption, ...]:
         """Every value that nobody gave, with its origin."""
         return self._facts.assumed.records
+
+    def without(self, idle: Mapping[str, str]) -> Self:
+        """The same, with what was given and has no effect on it, and why."""
+        assumed = Assumptions(self._facts.assumed.given)
+        assumed.learn(self.assumed)
+        for name, why in idle.items():
+            assumed.idle(name, why)
+        found = self.model_copy(update={"assumptions": dict(assumed)})
+        found._facts = replace(self._facts, assumed=assumed)
+        return found
 
     def __eq__(self, other: object) -> bool:
         """Equal in what they say: all fields."""

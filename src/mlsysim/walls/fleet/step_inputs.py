@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from mlsysim.cases import offload
-from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions, shown
+from mlsysim.cases.assumptions import CHIP, IDLE, INFERRED, SOFTWARE, Assumptions, shown
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.train_lookup import LookupSoftware
@@ -75,7 +75,9 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     else:
         assumed.pop("stack", None)
         if "stack" in assumed.given and x.stack is not None:
-            _no_effect(x, "stack", "a first-order step is one operator at one efficiency", assumed)
+            assumed.say(
+                "stack", x.stack, IDLE, f"{x.stack}: no effect, a first-order step is one operator at one efficiency"
+            )
         for name, plain in _OF_OPERATORS.items():
             assumed.pop(name, None)
             if getattr(x, name) != plain:
@@ -86,7 +88,7 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     shares = (x.optimizer_offload, x.weights_offload, x.activations_offload)
     resident = all(isinstance(share, (int, float)) and not share for share in shares)
     if x.host_update and resident:
-        _no_effect(x, "host_update", "no state rests with the host (optimizer_offload)", assumed)
+        assumed.say("host_update", True, IDLE, "yes: no effect, no state rests with the host (optimizer_offload)")
     powered, limit = rated(chip) if isinstance(software, Software) else (chip, None)
     limits = [watts for watts in (limit, x.power_cap) if watts is not None]
     trainer = Trainer(device, net, device_memory(chip, calibrated), None, software, powered, min(limits, default=None))
@@ -122,11 +124,6 @@ def _refuse_of_layers(x: Any, names: Mapping[str, Any], assumed: Assumptions) ->
         assumed.pop(name, None)
 
 
-def _no_effect(x: Any, name: str, why: str, assumed: Assumptions) -> None:
-    value = getattr(x, name)
-    assumed.say(name, value, INFERRED, f"{shown(value)}: no effect, {why}")
-
-
 def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptions) -> None:
     """What was given and can have no effect in this layout, with the reason; what was not given and has none is not assumed."""
     zero = assumed.value("zero_stage", x.zero_stage)
@@ -151,8 +148,8 @@ def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptio
     }
     for why, (holds, names) in reasons.items():
         for name in names:
-            if holds and name in assumed.given and getattr(x, name) is not None:
-                _no_effect(x, name, why, assumed)
+            if holds and name in assumed.given and (value := getattr(x, name)) is not None:
+                assumed.say(name, value, IDLE, f"{shown(value)}: no effect, {why}")
             elif holds:
                 assumed.pop(name, None)
 
@@ -161,12 +158,12 @@ def say_sharing(x: Any, job: Job, layout: Layout, assumed: Assumptions) -> None:
     """What ZeRO 2 and 3 hold whole because they do not send it for every micro-batch."""
     if job.zero < 2 or job.regathers(layout.pp) or layout.dp * layout.cp == 1:
         return
+    origin, words = IDLE, "weights and gradients are whole and sent once; no effect beyond ZeRO 1"
     if layout.virtual_stages > 1:
         words = f"gradients are scattered group by group, those of one of {layout.virtual_stages} chunks are whole"
-    else:
-        words = "weights and gradients are whole and sent once; no effect beyond ZeRO 1"
+        origin = INFERRED
     words = f"{job.zero}: weights are not resharded before the step is over, as in pipelines: {words}"
-    assumed.say("zero_stage", job.zero, INFERRED, words)
+    assumed.say("zero_stage", job.zero, origin, words)
 
 
 def say_split(model: Any, layout: Layout, assumed: Assumptions, first_order: bool) -> None:

@@ -87,7 +87,7 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
     if x.prefix_hit_rate is not None and x.cached_prefix_len:
         raise InputError("prefix_hit_rate and cached_prefix_len cannot be given together.", field="prefix_hit_rate")
     if not x.adapters and x.adapter_rank is not None:
-        assumed["adapter_rank"] = "no effect: requests have no adapters"
+        assumed.idle("adapter_rank", "requests have no adapters", x.adapter_rank)
     if x.adapters:
         rank = f"rank {x.adapter_rank or ADAPTER_RANK} on the attention projections, in 16 bits"
         assumed["adapters"] = (
@@ -97,7 +97,7 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
         )
     for name in ("prefix_tokens", "offload_memory"):
         if getattr(x, name) is not None and x.prefix_hit_rate is None:
-            assumed[name] = "no effect: no share of the prompts is found in a cache of prefixes"
+            assumed.idle(name, "no share of the prompts is found in a cache of prefixes", getattr(x, name))
     if x.length_cv is not None and x.range_ratio is not None:
         raise InputError("length_cv and range_ratio cannot be given together.", field="length_cv")
     if x.concurrency is not None and x.arrival_rate is not None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from mlsysim.cases.assumptions import CHIP, INFERRED
+from mlsysim.cases.assumptions import CHIP, UNKNOWN
 from mlsysim.cases.footprint import Footprint, Site, embodied_share
 from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import around_of, device_draw, site_of
@@ -116,7 +116,7 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         spent = spent_by(run, site, None)
         taken, years = spent.footprint, x.duration_days / _DAYS_PER_YEAR
         if site.wue is None and site.carbon is not None:
-            assumed.say("water", None, INFERRED, f"unknown: no WUE is published for {site.name}")
+            assumed.say("water", None, UNKNOWN, f"unknown: no WUE is published for {site.name}")
         embodied = x.embodied_carbon_per_device
         if embodied is None:
             embodied = chip.embodied_carbon_kg
@@ -125,7 +125,7 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
                 words = f"{embodied:g} kgCO2e ({chip.name})"
             else:
                 assumed.pop("lifetime_years", None)
-            assumed.say("embodied_carbon_per_device", embodied, CHIP, words)
+            assumed.say("embodied_carbon_per_device", embodied, CHIP if embodied is not None else UNKNOWN, words)
         purchase = None if embodied is None else embodied * fleet.total_accelerators
         share = None if purchase is None else embodied_share(purchase, years, x.lifetime_years)
         return SustainabilityResult.of(
