@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -252,6 +253,16 @@ def test_a_form_of_calibrate_alone_is_caught(planted, tmp_path):
     planted("plans/plan.py", "def f():\n    from mlsysim.timing.used import x\n")
     planted("calibrate/table.py", "from mlsysim.timing import scored\nfrom mlsysim.timing.used import x\n")
     assert only_calibrated(tmp_path / "mlsysim") == {"timing.scored"}
+
+
+def test_the_page_says_how_long_the_longest_wall_is():
+    page = PACKAGE.parents[1] / "docs" / "architecture.md"
+    if not page.is_file():
+        pytest.skip("there are no pages beside an installed package")
+    said = re.search(r"90 to 220 lines \(the largest (\d+)\)", page.read_text(encoding="utf-8"))
+    lengths = sorted(len(path.read_text(encoding="utf-8").splitlines()) for path in (PACKAGE / "walls").glob("*/*.py"))
+    assert said is not None and int(said[1]) == lengths[-1]
+    assert sum(90 <= length <= 220 for length in lengths) > len(lengths) / 2
 
 
 # --- words are written, not read ----------------------------------------------------------------------------------

@@ -103,6 +103,9 @@ def value_of(equation: Equation, values: Mapping[str, Any]) -> Any:
         for each in others:
             first = first + each
         return first
+    for words, found in (("the least of", min), ("the most of", max)):
+        if words in equation.text:
+            return found(values.values())
     text, own = side(equation)
     held = dict(values)
     if own is not None:

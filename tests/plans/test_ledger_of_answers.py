@@ -26,7 +26,7 @@ from mlsysim.report.content import sections_of
 from mlsysim.units.registry import Quantity
 from mlsysim.walls.document import as_plain
 
-SEED, PLANS = 12, 120
+SEED, PLANS = 12, 200
 RESOURCES = {
     "peak_flops": {"peak"},
     "memory_bandwidth": {"bandwidth"},
@@ -319,6 +319,13 @@ _EDGES = {
     "two pools that are rented, one of which has no price": {
         **{"task": "serving", "model": "Llama3_8B", "on": "16xMI355X", "isl": 500, "osl": 2, "concurrency": 100},
         **{"decode_on": "4xH100", "price": 2},
+    },
+    "a pool of unknown power beside one of known": {
+        **{"task": "serving", "model": "Mistral_7B", "on": "2xTPU_v5p", "isl": 4000, "osl": 8, "concurrency": 64},
+        **{"decode_on": "A100"},
+    },
+    "groups that stop together": {
+        **{"task": "training", "model": "BERT_Large", "on": "6xH20 + 2xH800", "efficiency": 0.5, "batch_size": 512},
     },
     "messages alone": {
         **{"task": "serving", "model": "GPT2", "on": "4xTPU_v5e", "efficiency": 0.5, "isl": 128, "osl": 2},

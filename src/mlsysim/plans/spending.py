@@ -119,6 +119,9 @@ def spend(
         bills += [bill] if bill is not None else []
         footprints += [footprint] if footprint is not None else []
         each.append(_taken(share.fleet, days * share.there, bill, footprint, rent))
+    if len(footprints) < len(shares):
+        # What one fleet takes says nothing of all.
+        footprints = []
     named = sheet.plan.ops.region
     if (
         named is not None
