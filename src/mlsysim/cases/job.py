@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 from mlsysim.models.base import Workload
@@ -12,7 +13,10 @@ from mlsysim.physics.precision import HALF, Recipe, recipe_of
 from mlsysim.units.ops import minimum
 from mlsysim.units.records import dataclass
 
-__all__ = ["Job", "Overlap"]
+__all__ = ["OF_OPERATORS", "Job", "Overlap"]
+
+OF_OPERATORS = {"of_operators": True}
+"""What marks a field of a job that speaks of single operators: a first-order step, which has one, refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,10 @@ class Job:
     imbalance: Any = 1.0
     headroom: Any = 0.0
     keeps: Keeping = TEXTBOOK
-    fp8_attention: bool = False
+    fp8_attention: bool = field(default=False, metadata=OF_OPERATORS)
     deduplicated: bool = False
     dispatched: float = HALF
-    predicted_tokens: int = 0
+    predicted_tokens: int = field(default=0, metadata=OF_OPERATORS)
     recipe: Recipe | None = None
     wide_layers: Any = None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlsysim import Q_, DistributedModel, Hardware, Models, Systems
+from mlsysim.cases.job import OF_OPERATORS, Job
 from mlsysim.errors import InputError
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
 
@@ -295,3 +297,14 @@ def test_weights_that_a_device_reads_follow_expert_parallelism():
     every = model.demand("training", batch_size=4, seq_len=2048, precision="bf16").weight_bytes
     assert read(1) - read(8) == pytest.approx(every * experts / model.parameter_count * 7 / 8, rel=1e-6)
     assert read(1) > read(2) > read(4) > read(8)
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(Job) if each.metadata == OF_OPERATORS])
+def test_what_speaks_of_single_operators_is_refused_at_first_order(name: str) -> None:
+    """A field of a job says so itself: no fidelity ignores it in silence, and nobody keeps a second list."""
+    with pytest.raises(InputError, match=f"{name} needs efficiency='calibrated'"):
+        solve(**{name: True if DistributedModel.inputs[name].default is False else 1})
+
+
+def test_two_fields_speak_of_single_operators() -> None:
+    assert {each.name for each in fields(Job) if each.metadata} == {"fp8_attention", "predicted_tokens"}

@@ -42,7 +42,7 @@ FIRST_ORDER = {"overlap_comm": True, "update_step": True}
 behind the backward pass, and the optimizer works."""
 USUAL_LENGTH = 4096
 """Tokens of a sequence where a plan or a space gives none, and the model takes so many."""
-_OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 1.0}
+_OF_OPERATORS = {each.name: each.default for each in fields(Job) if each.metadata} | {"target_share": 1.0}
 """Inputs that speak of single operators, and what leaves them alone."""
 _OF_JOB = tuple(field.name for field in fields(Job))
 """What a job has; an input of that name is it."""
