@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -195,3 +197,15 @@ def test_a_sweep_has_replicas_without_a_client_wait_too(efficiency):
     space = Space.from_dict({"kind": "serving", "fixed": fixed, "axes": {"replicas": [2, 8]}})
     two, eight = evaluate(space, space.decode(np.arange(2)))["kwh_per_mtoken"]
     assert two < eight < 2.5 * two
+
+
+def test_accelerators_that_read_and_that_write_draw_what_each_pool_does():
+    """The power of an accelerator is that of one pool; the answer says so, and the power of both is in the whole."""
+    asked = {"isl": 512, "osl": 256, "qps": 5}
+    both, one = serve("Llama3_8B", "1xH100", decode_on="1xH100", **asked), serve("Llama3_8B", "1xH100", **asked)
+    said = both.assumptions["accelerator_power"]
+    writes = float(re.search(r"draw ([\d,]+) W", said)[1].replace(",", ""))
+    reads, node, whole = (to_si(both.value(name), "W") for name in ("accelerator_power", "node_power", "power"))
+    assert "read prompts" in said and reads < 250 < 400 < writes < to_si(one.value("accelerator_power"), "W")
+    assert whole == pytest.approx(2 * node + 1.21 * (writes - reads), rel=0.01)
+    assert "accelerator_power" not in one.assumptions

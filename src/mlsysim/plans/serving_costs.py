@@ -29,6 +29,9 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     if first is not None and server.calibrated:
         draws = power_band(sheet, "energy per token", server.chip, first)
     sheet.add("accelerator_power", first, times(first, draws))
+    if len(pools) > 1 and None not in powers:
+        writes = f"those that write answers draw {powers[1]:,.0f} W each"
+        sheet.assumed["accelerator_power"] = f"that of those that read prompts, as is the power of a node; {writes}"
     resting = sum(pool.devices - pool.working(served.asking) for _, pool in pools)
     idle = round(sum(fleet.total_accelerators for fleet, _ in pools) - served.result.devices + resting)
     if idle > 0:
