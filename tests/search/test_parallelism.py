@@ -10,6 +10,7 @@ import pytest
 from mlsysim import DistributedModel, ParallelismOptimizer
 from mlsysim.cases.algebra import Plain
 from mlsysim.errors import InputError
+from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.training_layout import best_layouts
 from mlsysim.search.layout_times import _singly
@@ -222,3 +223,16 @@ def test_schedules_get_the_micro_batches_they_need() -> None:
 def test_bad_fractions_are_one_sentence(fractions: object) -> None:
     with pytest.raises(InputError, match="fractions between 0 and 1"):
         solve(optimizer_offload=fractions)
+
+
+def test_what_software_does_itself_is_no_default_of_the_search():
+    """A calibrated search told of the first-order overlap and headroom, which its layouts do not have, and of wall 14 where wall 1 binds."""
+    plan = Plan.model_validate({"task": "training", "model": "Llama3_8B", "on": "16xH100"})
+    found, answer = best_layouts(plan), evaluate(plan, change=False)
+    assert found.best_mfu == answer.value("mfu")
+    told = {name: found.assumptions[name] for name in ("overlap_efficiency", "memory_headroom", "stack")}
+    assert all("bridge" in text for text in told.values())
+    assert not any("no effect" in text for text in found.assumptions.values())
+    same = ("seq_len", "batch_size", "precision", "stack")
+    assert {name: found.assumptions[name] for name in same} == {name: answer.assumptions[name] for name in same}
+    assert found.binding.wall == answer.binding.wall and answer.binding.sentence.split(".")[0] in found.binding.sentence

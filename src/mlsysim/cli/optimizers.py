@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 from typer import Argument, Context, Option
 
-from mlsysim.cases.assumptions import IDLE
 from mlsysim.cli.options import AsJson, Output, Target, chosen_form
-from mlsysim.cli.output import Line, end, print_result
+from mlsysim.cli.output import Line, assumed_lines, end, print_result
 from mlsysim.cli.plan_options import named_plan, plan_command, settings_of
 from mlsysim.cli.terminal import busy
 from mlsysim.errors import InputError, UnitError
@@ -37,7 +35,7 @@ _PLACES: Columns = {
 }  # fmt: skip
 
 
-def _show(result: Any, form: str, candidates: Any, sentence: str, columns: Columns, notes: Iterable[Line] = ()) -> None:
+def _show(result: Any, form: str, candidates: Any, sentence: str, columns: Columns) -> None:
     rows = [dict(candidate) for candidate in candidates] or [dict(result.best_config)]
     if form != "text":
         # Files get every field as it is; a terminal gets what fits.
@@ -53,7 +51,7 @@ def _show(result: Any, form: str, candidates: Any, sentence: str, columns: Colum
     forms = {key: _same_digits([row.get(key) for row in rows], column[1]) for key, column in shown.items()}
     table = [[_cell(row.get(key), form) for key, form in forms.items()] for row in rows]
     right = [i for i, cells in enumerate(zip(*table, strict=True)) if not any(cell[:1].isalpha() for cell in cells)]
-    after = [*((line, "dim") for line in _sensitivity(result)), *notes]
+    after: list[Line] = [*((line, "dim") for line in _sensitivity(result)), *assumed_lines(result.assumed)]
     print_result(form, None, [header for header, _ in shown.values()], table, right=right, before=words, after=after)
 
 
@@ -150,7 +148,7 @@ def batching(
     plan = named_plan(context, target, "serving")
     with busy("searching batches ..."):
         result = best_batching(plan, sla_ms, qps)
-    _show(result, form, result.top_candidates, batch_found(result), _BATCHES, _no_effect(result))
+    _show(result, form, result.top_candidates, batch_found(result), _BATCHES)
     does_not_fit = result.binding.wall == 2
     end(0 if result.is_feasible else 2 if does_not_fit else 3)
 
@@ -177,14 +175,7 @@ def placement(
     names: Any = "all" if regions.strip() == "all" else [name.strip() for name in regions.split(",")]
     with busy("searching places ..."):
         result = best_placement(plan, carbon_tax, names, objective)
-    prices = result.assumptions.get("unpublished_prices")
-    notes = [] if prices is None else [(f"USD/kWh: {prices}.", "dim")]
-    _show(result, form, result.top_candidates[:10], place_found(result), _PLACES, [*notes, *_no_effect(result)])
-
-
-def _no_effect(result: Any) -> list[Line]:
-    """What was given and changes nothing, in words."""
-    return [(f"{each.name}: {each.text}.", "dim") for each in result.assumed if each.origin == IDLE]
+    _show(result, form, result.top_candidates[:10], place_found(result), _PLACES)
 
 
 def synthesize(

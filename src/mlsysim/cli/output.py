@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mlsysim.cases.assumptions import IDLE
+from mlsysim.cases.assumptions import IDLE, Assumption
 from mlsysim.cli.terminal import width, write, write_columns
 
 if TYPE_CHECKING:
@@ -170,10 +170,14 @@ def print_answer(answer: Answer, form: str) -> None:
         if answer.run_parts and answer.percentiles:
             write("")
             _print_run(answer)
-        told = (each for each in answer.assumed if each.name in _SHOWN or each.origin == IDLE)
-        shown = [f"{each.name.replace('_', ' ')}: {each.text}" for each in told]
-        if shown:
-            print_lines(["", ("Assumed: " + "; ".join(shown), "dim")])
+        print_lines(assumed_lines(answer.assumed))
+
+
+def assumed_lines(assumed: Iterable[Assumption]) -> list[Line]:
+    """What was assumed as far as a terminal shows it. What was given and has no effect is never left out."""
+    told = (each for each in assumed if each.name in _SHOWN or each.origin == IDLE)
+    shown = [f"{each.name.replace('_', ' ')}: {each.text}" for each in told]
+    return ["", ("Assumed: " + "; ".join(shown), "dim")] if shown else []
 
 
 def _cells(value: Any) -> tuple[Any, str]:
@@ -247,6 +251,6 @@ def _print_run(answer: Answer) -> None:
 
 
 _SHOWN = ("model", "algorithm", "framework", "max_response", "response_cv", "logprob_passes", "staleness", "memory_fraction", "rollout", "split", "teacher", "node", "simulated", "scheduler", "router", "autoscale", "spare", "failures", "prefixes", "backlog", "fabric", "tower", "precision", "arithmetic", "cache_precision", "phase", "context", "seq_len", "batch_size", "layout", "micro_batch", "recompute", "recomputed", "duration", "concurrency",
-          "prompt_tokens", "output_tokens", "engine", "max_num_seqs", "stack", "vocabulary", "recipe", "runtime", "chip", "own_profile", "idle_devices", "groups",
+          "prompt_tokens", "output_tokens", "length_cv", "qps", "e2e_p99", "unpublished_prices", "engine", "max_num_seqs", "stack", "vocabulary", "recipe", "runtime", "chip", "own_profile", "idle_devices", "groups",
           "kwh_price", "pue", "around the accelerators", "interval_of_energy", "checkpoint_time", "mtbf", "interval_of_goodput", "restart_time", "run", "hours")  # fmt: skip
 """Assumptions that a terminal shows; the others are in the JSON."""

@@ -15,6 +15,7 @@ from mlsysim.plans.hours import seen_from
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import find_fleets, precision_of, workload_of
+from mlsysim.plans.serving_load import OUTPUT, PROMPT
 from mlsysim.plans.targets import parse_targets
 from mlsysim.plans.training_layout import best_layouts as best_parallelism
 from mlsysim.search.batching import BatchingOptimizer
@@ -25,15 +26,14 @@ from mlsysim.units.text import figure, money_text
 
 __all__ = ["batch_found", "best_batching", "best_parallelism", "best_placement", "layout_found", "place_found"]
 
-_PROMPT_TOKENS = 1024
-_SLA_MS = 10_000.0
+_SLA_MS, _RATE = 10_000.0, 1.0
 _WHOLE = "e2e_p99"
-_BATCHED = ("prompt_tokens", "output_tokens", "cache_precision", "qps", "replicas", "slo")
+_BATCHED = ("prompt_tokens", "output_tokens", "length_cv", "cache_precision", "qps", "replicas", "slo")
 """What a plan says of its service that the search over batches takes."""
 
 
-def _fidelity(plan: Plan, fleet: Fleet, model: Workload) -> dict[str, Any]:
-    precision = precision_of(plan, Assumptions(), fleet.node.accelerator, model)
+def _fidelity(plan: Plan, fleet: Fleet, model: Workload, assumed: Assumptions) -> dict[str, Any]:
+    precision = precision_of(plan, assumed, fleet.node.accelerator, model)
     return {"precision": precision, "efficiency": plan.hardware.efficiency or "calibrated"}
 
 
@@ -45,24 +45,38 @@ def best_batching(plan: Plan, sla_ms: float | None = None, qps: float | None = N
     degrees = {f"{name}_size": getattr(split, name) or 1 for name in ("tp", "pp", "ep")}
     targets = parse_targets(serving.slo)
     limits = [1e3 * target.seconds for target in targets if target.metric == _WHOLE]
-    given = {"output_len": serving.output_tokens, "cache_precision": serving.cache_precision}
+    given = {} if serving.cache_precision is None else {"cache_precision": serving.cache_precision}
+    assumed = Assumptions()
+    prompt, answer = plan.workload.seq_len or serving.prompt_tokens, serving.output_tokens
+    if prompt is None:
+        assumed["prompt_tokens"] = f"{PROMPT:,}"
+    if answer is None:
+        assumed["output_tokens"] = f"{OUTPUT:,}"
+    if serving.length_cv is None:
+        assumed["length_cv"] = "0: prompts and answers all of the stated length"
+    if not limits and sla_ms is None:
+        assumed["e2e_p99"] = f"{_SLA_MS / 1e3:g} s: the 99th percentile of a whole request"
+    if qps is None and serving.qps is None:
+        assumed["qps"] = f"{_RATE:g} request a second"
     result = BatchingOptimizer().solve(
         model=model,
         hardware=fleet.node.accelerator,
-        seq_len=plan.workload.seq_len or serving.prompt_tokens or _PROMPT_TOKENS,
+        seq_len=prompt or PROMPT,
+        output_len=answer or OUTPUT,
         sla_latency_ms=min([*limits, *([] if sla_ms is None else [sla_ms])], default=_SLA_MS),
-        arrival_rate_qps=qps or serving.qps or 1.0,
+        arrival_rate_qps=qps or serving.qps or _RATE,
+        service_time_cv=serving.length_cv or 0.0,
         num_replicas=serving.replicas or max(1, fleet.total_accelerators // (degrees["tp_size"] * degrees["pp_size"])),
         **degrees,
-        **{name: value for name, value in given.items() if value is not None},
-        **_fidelity(plan, fleet, model),
+        **given,
+        **_fidelity(plan, fleet, model, assumed),
     )
     held = [target.metric for target in targets if target.metric != _WHOLE]
     unused = [name for name in plan.serving.model_fields_set if name not in _BATCHED] if plan.serving else []
     if idle := [*held, *sorted(unused)]:
         words = "batches of like requests are compared by their throughput, within the P99 of a whole request (e2e_p99)"
-        result = result.without({either(idle, "and"): f"{words}; `mlsysim serve` and `mlsysim plan` take all of it"})
-    return result
+        assumed.idle(either(idle, "and"), f"{words}; `mlsysim serve` and `mlsysim plan` take all of it")
+    return result.assuming(assumed.records)
 
 
 def best_placement(
@@ -90,9 +104,16 @@ def best_placement(
         hours = to_si(days, "h") if isinstance(days, Quantity) else days * 24.0
         options["regions"] = [seen_from(plan, key, hours) for key in keys]
     result = PlacementOptimizer().solve(fleet=fleet, carbon_tax_per_ton=carbon_tax, **options)
-    return result.without({name: why for name, why in _SAME_EVERYWHERE.items() if getattr(plan.ops, name) is not None})
+    assumed = Assumptions()
+    for name, why in _SAME_EVERYWHERE.items():
+        if getattr(plan.ops, name) is not None:
+            assumed.idle(name, why)
+    assumed.learn(each for each in answer.assumed if each.name not in _OF_A_PLACE)
+    return result.assuming(assumed.records)
 
 
+_OF_A_PLACE = ("kwh_price", "pue")
+"""What the answer to a plan assumes of its place, which is compared here."""
 _SAME_EVERYWHERE = {
     "price": "a rent is the same on every grid, and places are compared by what owning costs",
     "budget": "places are ordered, and none is left out for its cost",

@@ -220,7 +220,8 @@ def best_layouts(plan: Plan) -> ParallelismResult:
     """What the search over the layouts of a plan finds, with every key of the plan."""
     model, fleet, assumed = workload_of(plan.workload), find_fleets(plan.hardware).one, Assumptions()
     batch, seq_len = training_batch(plan, fleet, model, assumed)
-    return search_layout(plan, model, fleet, _shared_options(plan, model, fleet, batch, seq_len, assumed))
+    found = search_layout(plan, model, fleet, _shared_options(plan, model, fleet, batch, seq_len, assumed))
+    return found.assuming(assumed.records)
 
 
 def _best_layout(

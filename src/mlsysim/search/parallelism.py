@@ -13,7 +13,7 @@ so the best is where it is allowed, and ``sensitivity`` says what it is worth.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import gcd, lcm
 from typing import Any
@@ -22,6 +22,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.search import layouts
+from mlsysim.search.kinds import asked_of
 from mlsysim.search.layout_times import SETTINGS, LayoutTimes
 from mlsysim.search.layouts import PASSED, RECOMPUTE, RankedLayouts, split_of
 from mlsysim.search.steps import best_by_value, neighbours, step
@@ -32,9 +33,9 @@ from mlsysim.timing.launchers import launcher, launcher_names
 from mlsysim.timing.stacks import stack, stack_names
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, LazyBinding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.fleet.step_inputs import stack_name
 from mlsysim.walls.inputs import declared
 from mlsysim.walls.result import Rate, Result, Time
@@ -46,6 +47,8 @@ _BETWEEN, _NODE = 8, 8
 """Share of a batch within which another one is near it."""
 _MEMORY = "Wall 2 (Memory)"
 _OWN = ("model", "fleet", "batch_size", "precision", "efficiency", "overlap_comm")
+_AS_INPUT = {name: f"{name}_size" for name in ("tp", "pp", "ep", "cp")} | {"recompute": "activation_recomputation"}
+"""What a step calls those settings of a layout that have another name there."""
 _SEARCHED = tuple(name for name in SETTINGS if name != "dp")
 
 
@@ -183,9 +186,14 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             behind = 1 - runner_up["mfu"] / best["mfu"]
             gap = f"; the next split, {_label(runner_up)}, is {behind:.1%} behind"
         sentence = f"{_label(best)} is the best of {len(table):,} layouts that fit{gap}; memory rejected {rejected[_MEMORY]:,}."
+        fastest = _step(shared, best)
+        # What the software of the best step does itself is no default of the search.
+        for name in assumed.keys() & set(PASSED) - shared.keys():
+            del assumed[name]
+        assumed.learn(each for each in fastest.assumed if each.name not in _AS_INPUT.values())
         return ParallelismResult.of(
             assumed,
-            binding=Binding(14, "Communication", None, sentence),
+            binding=LazyBinding(lambda: _bound(fastest, sentence)),
             objective_value=best["mfu"],
             best_config=best,
             best_mfu=best["mfu"],
@@ -204,6 +212,19 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             compared=table.rank(x.compare_to) if x.compare_to else None,
             cited={"model": x.model, "hardware": chip},
         )
+
+
+def _step(shared: Mapping[str, Any], layout: Mapping[str, Any]) -> DistributedResult:
+    """The step of a layout that the search has found."""
+    names = [name for name in SETTINGS if name in layout and name != "dp" and (name != "schedule" or layout["pp"] > 1)]
+    named = {_AS_INPUT.get(name, name): layout[name] for name in names}
+    return DistributedModel().solve(**asked_of(DistributedModel, DistributedModel.inputs, {**shared, **named}))
+
+
+def _bound(step: DistributedResult, sentence: str) -> Binding:
+    """What binds the best layout, after what the search found."""
+    own = step.binding
+    return Binding(own.wall, own.name, own.margin, f"{sentence} {own.sentence}")
 
 
 def _offered(x: Any) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ looked up in the same way in what the resolver shows, then among the fields, the
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache, partial, reduce
 from typing import Annotated, Any, Self, get_args, get_origin
@@ -229,12 +229,11 @@ class Result(Document, BaseModel):
         """Every value that nobody gave, with its origin."""
         return self._facts.assumed.records
 
-    def without(self, idle: Mapping[str, str]) -> Self:
-        """The same, with what was given and has no effect on it, and why."""
+    def assuming(self, first: Iterable[Assumption]) -> Self:
+        """The same, with what the plan that asked for it left open, or gave to no effect, said first."""
         assumed = Assumptions(self._facts.assumed.given)
+        assumed.learn(first)
         assumed.learn(self.assumed)
-        for name, why in idle.items():
-            assumed.idle(name, why)
         found = self.model_copy(update={"assumptions": dict(assumed)})
         found._facts = replace(self._facts, assumed=assumed)
         return found
