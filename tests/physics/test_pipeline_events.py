@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlsysim.physics import interleaving
 from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES, Shares, held, makespan
 from mlsysim.physics.pipeline_paths import longest_path
 from mlsysim.physics.stage_split import chunk_layers, held_layers, stage_layers, uneven_chunks
 from mlsysim.plot import orders
+from mlsysim.units.ops import either
 
 
 def orders_of(name: str, p: int, m: int, v: int, group: int | None):
@@ -380,3 +383,20 @@ def test_messages_that_outlast_a_chunk_are_waited_for_at_every_wrap(p, groups, v
     for ends, least in (((0.0, 0.0), 0.97), ((first, last), 0.94)):
         found, truth = outer_chunks(p, p * groups, v, passes, c / v, *ends)
         assert truth * least <= found <= truth * (1 + 1e-9)
+
+
+def test_sends_below_a_third_of_a_chunk_are_waited_for_at_no_wrap(monkeypatch):
+    """That path is left out there, as other paths are longer whatever the ends."""
+    dice = np.random.default_rng(5)
+    p, m, v = (dice.choice(some, 100_000) for some in ([3.0, 4.0, 8.0, 64.0], [1.0, 2.0, 3.0, 16.0], [2.0, 3.0, 12.0]))
+    chunks = (ahead := dice.uniform(0.1, 1, p.size)), ahead * dice.uniform(0.3, 4, p.size)
+    c = np.minimum(*chunks) * dice.uniform(0, 1 / 3, p.size)
+    orders_made = []
+    monkeypatch.setattr(
+        interleaving, "either", lambda on, yes, no, *of: orders_made.append(of[0]) or either(on, yes, no, *of)
+    )
+    for first in (None, np.maximum(dice.uniform(-2, 2, p.size), -1)):
+        last = np.maximum(dice.uniform(-2, 2, p.size) * dice.choice([0.05, 1.0], p.size), -1)
+        found = interleaving.interleaved_step(p, m * p, chunks, c, first, last, v)
+        wrapped = interleaving._waits_again(orders_made[-1], 0.0 if first is None else first, last, 0.0 * c)
+        assert (wrapped <= found * (1 + 1e-12)).all()

@@ -290,3 +290,24 @@ def test_a_form_that_would_beat_the_peak_is_no_answer():
     points = TrainingPoints({**given, "precision": "bf16", "efficiency": "calibrated"})
     found = points.evaluate({"tp_size": np.array([1.0, 1.0])})
     assert (found["mfu"] > 1).all() and not found["feasible"].any() and (found["wall"] == 1).all()
+
+
+@pytest.mark.parametrize("efficiency", ["calibrated", 0.5])
+@pytest.mark.parametrize("case", ["dense, default stack", "mixture", "sharded", "dualpipe", "adapters"])
+def test_what_is_combined_is_what_each_point_gives(case, efficiency, monkeypatch):
+    """All columns of which parts of a step are worked out once for each combination, to the last digit."""
+    fixed = {**CASES[case], "efficiency": efficiency, "optimizer_offload": 0.0}
+    fixed.pop("power_cap", None)
+    dice, total = np.random.default_rng(3), CASES[case]["fleet"].total_accelerators
+    choices = {
+        **{"tp_size": [1.0, 2.0], "pp_size": [1.0, 4.0], "cp_size": [1.0, 2.0], "ep_size": [1.0, 2.0]},
+        **{"v_stages": [1.0] if case == "dualpipe" else [1.0, 2.0], "zero_stage": [0.0, 1.0, 2.0, 3.0]},
+        **{"microbatch_count": [8.0, 16.0], "batch_size": [16.0 * total, 32.0 * total]},
+        **{"overlap_tp": [0.0, 0.5], "activation_recomputation": ["none", "selective", "full"]},
+    }
+    columns = {name: dice.choice(values, 9000) for name, values in choices.items()}
+    found = evaluate(fixed, columns)
+    assert found["valid"].sum() > 3000
+    monkeypatch.setattr("mlsysim.search.training._COMBINED", set())
+    for name, values in evaluate(fixed, columns).items():
+        np.testing.assert_array_equal(found[name], values, name)

@@ -120,7 +120,7 @@ def test_floats_stay_floats():
 
 def test_every_exported_name_is_tested_here():
     tested = {"ceil", "floor", "log", "log2", "exp", "expm1", "sqrt"}
-    assert set(ops.__all__) == tested | {"maximum", "minimum", "where", "power", "taken", "some", "either", "once_each"}
+    assert set(ops.__all__) == tested | {"maximum", "minimum", "where", "power", "taken", "some", "either"}
 
 
 def test_taken_elements_of_an_array_and_numbers_that_all_share():
@@ -162,20 +162,3 @@ def test_either_evaluates_both_where_points_cannot_be_taken():
     values = np.array([1.0, -1.0])
     found = ops.either(values > 0, lambda x: x + 1, lambda x: x - 1, np.array([[1.0, 2.0], [3.0, 4.0]]))
     assert found.tolist() == [[2.0, 1.0], [4.0, 3.0]]
-
-
-@pytest.mark.parametrize("scale", [1.0, 0.5, -1.0, 100_000.0])
-def test_combinations_of_counts_are_computed_once(scale):
-    """Where numbers are not whole, negative or far apart, all of them are computed."""
-    dice = np.random.default_rng(0)
-    a, b = scale * (1 + dice.integers(0, 5, 4000)), 1.0 * dice.integers(1, 8, 4000)
-    sizes = []
-
-    def function(a, b, c):
-        sizes.append(np.size(a))
-        return a * b + c, b - c
-
-    found = ops.once_each(function, a, b, 3)
-    assert [each.tolist() for each in found] == [(a * b + 3).tolist(), (b - 3).tolist()]
-    assert sizes == ([35] if scale == 1 else [4000])
-    assert ops.once_each(function, 2.0, 3.0, 1) == (7.0, 2.0)

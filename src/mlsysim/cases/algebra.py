@@ -27,6 +27,7 @@ from mlsysim.cases.ledger import Held, Ledger, Part
 from mlsysim.physics.operators import soft_maximum
 from mlsysim.timing.tags import clocked, untagged
 from mlsysim.units import ops
+from mlsysim.units.combined import Combined
 
 HIDDEN_ROUNDING = 1e-12
 """Hidden seconds below this share of the gross ones are rounding."""
@@ -76,8 +77,8 @@ class Algebra(Protocol):
     def plain(self, seconds: Any) -> Any:
         """The number of seconds, which leaves no trace on a ledger."""
 
-    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What ``make`` gives; where an algebra remembers, worked out once for all that ``key`` says it depends on."""
+    def once(self, key: tuple[Any, ...], make: Callable[..., Any], *values: Any) -> Any:
+        """What ``make`` gives of some values; where an algebra remembers, worked out once for all that ``key`` says it depends on."""
 
 
 class Plain:
@@ -125,11 +126,20 @@ class Remembering(Plain):
     def __init__(self) -> None:
         self.known: dict[tuple[Any, ...], Any] = {}
 
-    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def once(self, key: tuple[Any, ...], make: Callable[..., Any], *values: Any) -> Any:
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = make()
+            found = self.known[key] = make(*values)
         return found
+
+
+class Combining(Plain):
+    """Arrays of one job in many layouts, whose combinations of few columns are far fewer."""
+
+    __slots__ = ("once",)
+
+    def __init__(self) -> None:
+        self.once = Combined().once
 
 
 class Clocked:

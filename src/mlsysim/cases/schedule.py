@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import Algebra
@@ -110,6 +111,7 @@ def pipelined(
     layout: Layout,
     *,
     layers: Any = None,
+    alike: tuple[Any, ...] = (),
     mean: Any,
     stage: Any,
     first: Any = None,
@@ -119,7 +121,8 @@ def pipelined(
     message: Any,
     over: str,
 ) -> Pipelined:
-    """All micro-batches of a step, from the time of one on a stage, and on the first and the last where they differ; of ``layers`` others may lack some.
+    """All micro-batches of a step, from the time of one on a stage, and on the first and the last where they differ; of ``layers`` others may lack some,
+    and all points that are ``alike`` have the same shares then.
 
     ``mean`` is the time of stages that split the layers evenly. ``send`` is the time of a ``message`` to the next stage, ``over`` links or the fabric; what of it is not
     hidden delays that stage, and the schedule says how often this is on the longest path.
@@ -141,7 +144,8 @@ def pipelined(
     name, chunks = named(layout), (layout.virtual_stages, layout.group)
     alone = makespan(name, layout.pp, m, stage, shares, None, first, last, *chunks)
     if layers is not None:
-        uneven = uneven_chunks(name, layers, layout.pp, m, shares, *chunks, ends=last is not None)
+        key, own = ("uneven", name, *alike, m, *chunks), partial(uneven_chunks, name, layers, ends=last is not None)
+        uneven = a.once(key, own, layout.pp, m, shares, *chunks)
         alone = maximum(alone + uneven * stage, busy)
     delay = (1 - job.overlap.pipeline) * send
     late = sends_waited(name, layout.pp, m, a.plain(stage), shares, delay, a.plain(last), *chunks)

@@ -21,7 +21,7 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
-from mlsysim.cases.replica_messages import Shared, messages
+from mlsysim.cases.replica_messages import Said, Shared, messages
 from mlsysim.cases.schedule import pipelined
 from mlsysim.cases.train import (
     Phase,
@@ -89,18 +89,17 @@ def calibrated(
 ) -> Step:
     """A step of every operator, under a software stack."""
     net, hide, pp = chip.network, job.overlap, layout.pp
-    degrees = (layout.tp, pp, layout.cp, layout.dp, layout.ep)
-    groups = a.once(("groups", *degrees), lambda: layout.groups(net))
+    degrees, micro_batch = (layout.tp, pp, layout.cp, layout.dp, layout.ep), layout.micro_batch
+    groups = a.once(("groups", *degrees), Layout.groups, layout, net)
     s = Setting(a, chip, stack, k, job, layout, groups, job.again)
-    tokens = layout.micro_batch * job.seq_len / layout.cp
-    layer = a.once(("layers", s.again, layout.micro_batch, *degrees), lambda: _layers(s, shape, tokens))
-    ends = ("ends", layout.micro_batch, layout.cp, layout.tp)
-    head, begun = a.once(ends, lambda: (_head(s, shape, tokens), _stalled(s, embedding_time(s, shape, tokens))))
+    tokens = micro_batch * job.seq_len / layout.cp
+    alike = (*degrees, micro_batch, job.recompute)
+    layer = a.once(("layers", *alike), lambda s, tokens: _layers(s, shape, tokens), s, tokens)
+    ends = ("ends", layout.tp, layout.cp, micro_batch)
+    head, begun = a.once(ends, lambda s, tokens: _ends(s, shape, tokens), s, tokens)
     inside = layer.computed + a.shown(layer.tensor, 1 - hide.tensor) + a.shown(layer.exchange, 1 - hide.expert)
-    dense, experts = _local_parameters(shape, layout)
-    of = (job.zero, layout.micro_batches, layout.virtual_stages, *degrees)
-    shared = _shared(s, shape, dense, experts)
-    gathers, data = a.once(("messages", *of), lambda: messages(a, job, layout, net, s.groups, shared, "ring", pp))
+    of = (*degrees, layout.micro_batches, layout.virtual_stages, job.zero)
+    gathers, data = a.once(("messages", *of), lambda s: _said(s, shape), s)
     layers = with_the_host(a, overlapped(inside, gathers, 1 - hide.gathers), offload, pp)
     per_layer = layers / shape.layers
     split = stage_layers(shape.layers, pp, layout.virtual_stages)
@@ -115,6 +114,7 @@ def calibrated(
         job,
         layout,
         layers=shape.layers,
+        alike=alike,
         mean=a.grown("stragglers", 14, "stragglers", even, job.straggler * even),
         stage=job.straggler * split.most * per_layer,
         first=job.straggler * (split.first * per_layer + begun),
@@ -137,7 +137,7 @@ def calibrated(
         gathers_shown=layers - inside,
         data=data,
         window=lambda busy: hide.data_room * busy,
-        update=_updated(s, dense, experts),
+        update=_updated(s, shape),
         rate=chip.half_rate,
         jitter=1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0)),
         overhead=minimum(ranks - 1.0, 1.0) * stack.step_overhead,
@@ -145,9 +145,9 @@ def calibrated(
     return trained(a, job, layout, net, s.groups, phase, offload)
 
 
-def _head(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
-    """The output head, as the software stalls it."""
-    return _stalled(s, head_time(s, shape, tokens * shape.head_tokens))
+def _ends(s: Setting, shape: TrainingShape, tokens: Any) -> tuple[Any, Any]:
+    """The output head and the embedding, as the software stalls them."""
+    return _stalled(s, head_time(s, shape, tokens * shape.head_tokens)), _stalled(s, embedding_time(s, shape, tokens))
 
 
 def _stalled(s: Setting, device: Any) -> Any:
@@ -268,12 +268,13 @@ def _owned(s: Setting, dense: Any, experts: Any) -> Any:
     return where(s.job.zero == 0, dense + experts, dense / g.shard.ranks + experts / g.expert_shard.ranks)
 
 
-def _updated(s: Setting, dense: Any, experts: Any) -> Any:
+def _updated(s: Setting, shape: TrainingShape) -> Any:
     """The optimizer's reading and writing of what a device owns, after casts of parameters.
 
     The constant is Adam's in fp32; another optimizer reads and writes its own states instead, and moments may be narrower.
     """
     job, chip, stack = s.job, s.chip, s.stack
+    dense, experts = _local_parameters(shape, s.layout)
     states = state_bytes(job.model, job.optimizer, HALF)
     states = states - optimizer_bytes("adam", HALF) - (1 - job.keeps.moments / (2 * HALF)) * (states - 2 * HALF)
     update = s.k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
@@ -286,8 +287,15 @@ def _updated(s: Setting, dense: Any, experts: Any) -> Any:
     return casts + s.a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)
 
 
-def _shared(s: Setting, shape: TrainingShape, dense: Any, experts: Any) -> Callable[[Groups], list[Shared]]:
+def _said(s: Setting, shape: TrainingShape) -> Said:
+    """What replicas say to each other: beside the layers, and after them."""
+    shared = _shared(s, shape)
+    return messages(s.a, s.job, s.layout, s.chip.network, s.groups, shared, "ring", s.layout.pp)
+
+
+def _shared(s: Setting, shape: TrainingShape) -> Callable[[Groups], list[Shared]]:
     """What replicas share: weights move in their format, gradients in the one that they are kept in, both a layer at a time; experts of all layers at once."""
+    dense, experts = _local_parameters(shape, s.layout)
     weight = s.chip.product_bytes if s.job.frozen else s.chip.element
     gradient = s.job.gradient_bytes(weight)
     pieces = maximum(shape.layers / s.layout.pp, 1.0)

@@ -24,7 +24,7 @@ from mlsysim.physics.precision import PASSES, bytes_per_element, format_of
 from mlsysim.timing.network import resource_of
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
-from mlsysim.units.ops import minimum, where
+from mlsysim.units.ops import minimum, taken, where
 
 __all__ = [
     "HALF",
@@ -60,6 +60,11 @@ class Setting(NamedTuple):
     layout: Layout
     groups: Groups
     again: Again
+
+    def take(self, index: Any) -> Setting:
+        """Some of many points, whose chip and stack are one."""
+        own = (taken(each, index) for each in self[4:])
+        return Setting(*self[:4], *own)
 
 
 def asked(weight: Any) -> bool:

@@ -137,6 +137,8 @@ class Trainer:
 
     def congested(self, factor: Any) -> Trainer:
         """The same with a slower fabric."""
+        if isinstance(factor, (int, float)) and factor == 1:
+            return self
         if self.software is None:
             return replace(self, net=self.net.congested(factor))
         return replace(self, software=self.software.congested(factor))

@@ -67,40 +67,8 @@ class Training:
     @cached_property
     def micro(self) -> Demand:
         """Operations, bytes and tokens of one micro-batch of a replica, counted as models are; what is recomputed counts for the hardware."""
-        return self.plain.once(("micro", self.layout.micro_batch, self.job.recompute), self._micro)
-
-    def _micro(self) -> Demand:
-        model, mode = self.job.model, self.job.recompute
-        if isinstance(mode, str) or (isinstance(model, TransformerWorkload) and model.structure != "encoder-decoder"):
-            return self._demand(mode)
-        # A model without a closed form for many modes at once is asked mode by mode.
-        found, *others = map(self._demand, MODES)
-        for name, other in zip(MODES[1:], others, strict=True):
-            both = ((getattr(other, field.name), getattr(found, field.name)) for field in fields(Demand))
-            found = Demand(*(where(mode == name, new, old) for new, old in both))
-        return found
-
-    def _demand(self, mode: Any) -> Demand:
-        job, layout = self.job, self.layout
-
-        def counted(recompute: Any) -> Demand:
-            found: Demand = job.model.demand(
-                "training",
-                batch_size=layout.micro_batch,
-                seq_len=None if job.model.fixed_shape else job.seq_len,
-                precision=job.precision,
-                recompute=recompute,
-                frozen=job.frozen,
-            )
-            return found
-
-        found, parts, chosen = counted(mode), recomputed_parts(job.selective), mode == "selective"
-        if parts == ("attention",) or job.model.fixed_shape or not some(chosen):
-            return found
-        plain, core = counted("none"), counted("selective") if "attention" in parts else None
-        again = plain.forward * repeated_share(job.model, parts)
-        again = again + (plain.hardware_flops if core is None else core.hardware_flops)
-        return replace(found, hardware_flops=where(chosen, again, found.hardware_flops))
+        of = self.layout.micro_batch, self.job.recompute
+        return self.plain.once(("micro", *of), _micro, self.job, *of)
 
     @property
     def micro_batches(self) -> Any:
@@ -278,3 +246,38 @@ class Training:
 
 def _nothing(share: Any) -> bool:
     return isinstance(share, (int, float)) and share == 0
+
+
+def _micro(job: Job, micro_batch: Any, mode: Any) -> Demand:
+    """The demand of a micro-batch in a mode of recomputation, or in an array of modes."""
+    if isinstance(mode, str) or (
+        isinstance(job.model, TransformerWorkload) and job.model.structure != "encoder-decoder"
+    ):
+        return _demand(job, micro_batch, mode)
+    # A model without a closed form for many modes at once is asked mode by mode.
+    found, *others = (_demand(job, micro_batch, each) for each in MODES)
+    for name, other in zip(MODES[1:], others, strict=True):
+        both = ((getattr(other, field.name), getattr(found, field.name)) for field in fields(Demand))
+        found = Demand(*(where(mode == name, new, old) for new, old in both))
+    return found
+
+
+def _demand(job: Job, micro_batch: Any, mode: Any) -> Demand:
+    def counted(recompute: Any) -> Demand:
+        found: Demand = job.model.demand(
+            "training",
+            batch_size=micro_batch,
+            seq_len=None if job.model.fixed_shape else job.seq_len,
+            precision=job.precision,
+            recompute=recompute,
+            frozen=job.frozen,
+        )
+        return found
+
+    found, parts, chosen = counted(mode), recomputed_parts(job.selective), mode == "selective"
+    if parts == ("attention",) or job.model.fixed_shape or not some(chosen):
+        return found
+    plain, core = counted("none"), counted("selective") if "attention" in parts else None
+    again = plain.forward * repeated_share(job.model, parts)
+    again = again + (plain.hardware_flops if core is None else core.hardware_flops)
+    return replace(found, hardware_flops=where(chosen, again, found.hardware_flops))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from mlsysim.cases.algebra import Remembering
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
@@ -120,9 +121,10 @@ def fitting_change(job: Job, layout: Layout, capacity: float) -> dict[str, Any] 
         changed = sum(value != before for value, before in zip(option, now.values(), strict=True))
         return changed, zero, MODES.index(mode), count
 
+    once = Remembering().once
     for zero, mode, count in sorted(product(range(job.zero, 4), MODES[start:], counts), key=effort):
         changed = replace(job, zero=zero, recompute=mode), replace(layout, micro_batches=count)
-        if on_device(training_held(*changed)) <= capacity:
+        if on_device(training_held(*changed, once)) <= capacity:
             values = zip(now, (zero, mode, count), strict=True)
             return {name: value for name, value in values if value != now[name]}
     return None

@@ -108,8 +108,8 @@ class Training:
     def fullest(self) -> TrainingState:
         """Bytes on the fullest device, when it holds most."""
         split = (self.pp, self.chunks, self.schedule, self._waiting, self.group, self._kept.layers, self.keeps.placed)
-        stages = self.once(("stages", *split), lambda: stages_of(self.model, *split))
-        first, *rest = map(self._on, stages)
+        stages = self.once(("stages", *split), stages_of, self.model, *split)
+        first, *rest = (self._on(stage, place) for place, stage in enumerate(stages))
         return reduce(TrainingState.fuller, rest, first)
 
     @property
@@ -159,8 +159,8 @@ class Training:
 
     @cached_property
     def _kept(self) -> Kept:
-        of = (self.micro_batch, self.tp, self.pp, self.cp, self.chunks)
-        return self.once(("kept", self._again, *of), self._keep)
+        of = (self.tp, self.pp, self.cp, self.chunks, self.micro_batch)
+        return self.once(("kept", *of, self._again), Training._keep, self)
 
     def _keep(self) -> Kept:
         model, stack, keeps, again = self.model, self._stack, self.keeps, self._again
@@ -316,12 +316,11 @@ class Training:
     def _tied(self) -> bool:
         return getattr(self.model, "tied_embeddings", False)
 
-    def _on(self, stage: Stage) -> TrainingState:
-        """What a device of a stage holds."""
-        sent = (self.zero_stage, self.whole_weights, self.whole_gradients, self.copies)
-        degrees = (self.dp, self.tp, self.pp, self.ep, self.cp)
-        own = ("state", stage.layers, stage.tables, *degrees, *sent)
-        weights, gradients, states, trained = self.once(own, lambda: self._state(stage))
+    def _on(self, stage: Stage, place: int) -> TrainingState:
+        """What a device of a stage, the first one or another, holds."""
+        # What is whole follows from these, as do the stage's layers.
+        own = ("state", place, self.tp, self.pp, self.cp, self.dp, self.ep, self.chunks, self.zero_stage, self.schedule)
+        weights, gradients, states, trained = self.once(own, Training._state, self, stage)
         saved = self._saved(stage, trained)
         if not self.keeps.buffered:
             # A tied table has two gradients, one of which is added to the other.

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from mlsysim.errors import unknown_name
@@ -68,6 +69,7 @@ class Again:
 NOTHING = Again()
 
 
+@lru_cache(256)
 def parts_of(text: str) -> tuple[str, ...]:
     """The parts in a text such as ``light+up`` or ``norm, up``, each once and in the order of a layer; light has norms and activations, full has all.
 

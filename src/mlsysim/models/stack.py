@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar, get_args
 
 from mlsysim.errors import unknown_name
@@ -40,7 +41,7 @@ class Block:
         return len(self.mixers) + (self.ffn is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stack:
     """A network of width ``hidden``."""
 
@@ -89,7 +90,7 @@ class Stack:
             total += block.ffn.active_parameters if active else block.ffn.parameters
         return block.count * total
 
-    @property
+    @cached_property
     def saved(self) -> Kept:
         """Elements per token that the average layer keeps for the backward pass, by what they are."""
         total = dict.fromkeys((each.name for each in fields(Kept)), 0.0)

@@ -51,6 +51,8 @@ class TrainingState:
             return other if more else self
 
         def pick(mine: Any, its: Any) -> Any:
-            return Saved(*map(pick, mine, its)) if isinstance(mine, Saved) else where(more, 1.0 * its, 1.0 * mine)
+            if isinstance(mine, Saved):
+                return Saved(*map(pick, mine, its))
+            return mine if its is mine else where(more, its, mine)
 
         return TrainingState(*(pick(getattr(self, name), getattr(other, name)) for name in self.__slots__))

@@ -84,25 +84,31 @@ class Order(NamedTuple):
 def interleaved_step(
     p: Any, m: Any, chunks: tuple[Any, Any], c: Any, first: Any, last: Any, v: Any, group: Any = None
 ) -> Any:
-    """The step: ``chunks`` are times of one, forward and backward; ``first`` (or None) and ``last`` what the outer ones take longer, in chunks."""
-    sizes = groups_of(p, m, group)
+    """The step: ``chunks`` are times of one, forward and backward, ``c`` that of a send; ``first`` and ``last`` what the outer ones take longer, in chunks; all
+    of ``c``, ``first`` and ``last`` may be None."""
+    sizes, none = groups_of(p, m, group), 0.0 * chunks[0]
+    equal, wraps = sizes[0] == sizes[1], False
+    if c is not None:
+        # Only groups of all devices, and not with short sends: (F - c) p (k - 1)(v - 1) is more than ends make up for.
+        wraps = (p > 2) & equal & (sizes[0] == p) & (3 * c > minimum(*chunks))
+    c = none if c is None else c
     around = p * (chunks[0] + c), p * (chunks[1] + c)
-    none = 0.0 * chunks[0]
     waits = tuple(maximum(around[way] - sizes[way] * chunks[way], none) for way in (0, 1))
-    both, fewest = chunks[0] + chunks[1], minimum(2.0, m - 1.0)
+    both = chunks[0] + chunks[1]
     whole = m * v * both + (v - 1) * (waits[0] + waits[1])
     order = Order(p, m, chunks, c, sizes, around, waits, whole, both, whole + (p - 1) * (both + 2 * c), v)
+    if last is None:
+        return either(wraps, _waits_again, order.crossed, order, 0.0, 0.0, order.crossed)
+    fewest = minimum(2.0, m - 1.0)
     # Of a shorter last chunk smaller groups at the end cross one less.
     ends = m * last * both + where(sizes[0] > sizes[1], 1.0, 0.0) * maximum(-last, 0.0) * chunks[1]
     skip, touch = order.crossed - both - 2 * c, order.crossed - fewest * minimum(*chunks) + last * both
     # Of two devices the first is the neighbour of the last; it waits between groups, at their end only where they are equal.
-    equal, behind = sizes[0] == sizes[1], where(m > sizes[0], 1.0, 0.0)
+    behind = where(m > sizes[0], 1.0, 0.0)
     beside = [order.crossed - fewest * chunks[way] + last * both - behind * waits[way] for way in (0, 1)]
-    around_again = either(
-        (p > 2) & equal & (sizes[0] == p), _waits_again, _never, order, 0.0 * last if first is None else first, last
-    )
     if first is None:
-        return longest(order.crossed + ends, skip, where(p > 2, touch, _either(equal, beside)), around_again)
+        found = longest(order.crossed + ends, skip, where(p > 2, touch, _either(equal, beside)))
+        return either(wraps, _waits_again, found, order, 0.0, last, found)
     fill = sum(
         maximum(first * each, size * each * (1 + first) - maximum(size * each, once))
         for each, size, once in zip(chunks, sizes, around, strict=True)
@@ -110,24 +116,20 @@ def interleaved_step(
     beside = [path + first * ((m - 1) * both + chunks[1 - way]) for way, path in enumerate(beside)]
     near = _either(equal, beside) + minimum(first, 0.0) * both
     stays = whole + m * first * both
-    found = longest(
-        order.crossed + ends + fill,
-        around_again,
-        where(p > 2, maximum(skip, touch) + fill, maximum(near, stays)),
-    )
+    found = maximum(order.crossed + ends + fill, where(p > 2, maximum(skip, touch) + fill, maximum(near, stays)))
+    found = either(wraps, _waits_again, found, order, first, last, found)
     found = either((p == 2) & (sizes[0] == 2) & equal, _two, _stays, order, first, last, found)
     found = either((m <= p) & (p > 2), _few, found, order, first, last, found)
     return either(m > sizes[0], _busy, found, order, first, last, found)
 
 
-def _waits_again(order: Order, first: Any, last: Any) -> Any:
+def _waits_again(order: Order, first: Any, last: Any, found: Any) -> Any:
     """Groups of all devices wait at every wrap for messages that outlast a chunk."""
     p, m, c, both, none = order.p, order.m, order.c, order.both, 0.0 * order.c
     v, k, x, y = order.v, order.m / order.p, first, last
     sends = ((k + 1) * p * v - (k - 1) * p - 2) * c
     turns = where(k > 1, floor((m - k) / 2), floor(p / 2) - 1)
     shunned = turns * (2 * c - both) + (2 * minimum(x, 0.0 * x) + minimum(m, p + 1.0) * minimum(y, 0.0 * y)) * both
-    found = none
     for one, other in (order.chunks, order.chunks[::-1]):
         time = (p * v + m - 1) * one + (m * v + p - 1) * other + sends
         late = time + x * both + maximum(minimum(m, p + 1.0) * y, m * y) * both
@@ -135,10 +137,6 @@ def _waits_again(order: Order, first: Any, last: Any) -> Any:
         early = where(k > 1, time + x * back + (p + 1) * y * both, none)
         found = longest(found, late, early, time + shunned)
     return found
-
-
-def _never(order: Order, *_: Any) -> Any:
-    return 0.0 * order.whole
 
 
 def _stays(order: Order, first: Any, last: Any, found: Any) -> Any:

@@ -82,7 +82,6 @@ def makespan(
             found = found + _usual_sends(p, m, t, shares, c, last, v, group)
         return found if last is None else where(p > 1, found, m * last)
     c = where(p > 1, 1.0, 0.0) * c if c is not None else None
-    c = 0.0 * t if c is None else c
     first, last = t if first is None else first, t if last is None else last
     alone = m * (first + last - t)
     if schedule == "interleaved":
@@ -91,6 +90,7 @@ def makespan(
         if _alone(v):
             return one(p, m, t, shares, c, first, last)
         return either((v > 1) & (p > 1), _interleaved, one, p, m, t, shares, c, first, last, v, group)
+    c = 0.0 * t if c is None else c
     # Two devices are the ends, and nothing is between them; those of DualPipe have both.
     if schedule == "dualpipe":
         first, last = (where(p == 2, 0.5 * (first + last), end) for end in (first, last))
@@ -196,7 +196,7 @@ def _usual_alone(p: Any, m: Any, t: Any, shares: Shares, last: Any, *_: Any) -> 
 
 def _usual_chunks(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any) -> Any:
     """Of several, with a last device of its own."""
-    return _interleaved(p, m, t, shares, 0.0 * t, None, last, v, group)
+    return _interleaved(p, m, t, shares, None, None, last, v, group)
 
 
 def _usual_sends(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: Any, group: Any) -> Any:
@@ -204,7 +204,6 @@ def _usual_sends(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: A
     c = where(p > 1, 1.0, 0.0) * c
     if _alone(v):
         return _sends_alone(p, m, t, shares, c, last)
-    last = t if last is None else last
     return either((v > 1) & (p > 1), _sends_of_chunks, _sends_alone, p, m, t, shares, c, last, v, group)
 
 
@@ -223,7 +222,7 @@ def _sends_alone(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, *_: 
 
 def _sends_of_chunks(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: Any, group: Any) -> Any:
     """Of several, with a last device of its own."""
-    late, none = (_interleaved(p, m, t, shares, each, None, last, v, group) for each in (c, 0.0 * c))
+    late, none = (_interleaved(p, m, t, shares, each, None, last, v, group) for each in (c, None))
     return late - none
 
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from mlsysim.physics.interleaving import groups_of, longest
 from mlsysim.physics.pipeline import CHUNKED, FOLDED, USUAL, Shares, held, makespan, there_and_back
-from mlsysim.units.ops import ceil, either, floor, maximum, minimum, once_each, where
+from mlsysim.units.combined import once_each
+from mlsysim.units.ops import ceil, either, floor, maximum, minimum, where
 
 
 class Split(NamedTuple):

@@ -8,11 +8,15 @@ from typing import Any
 TILE = 16384
 """Points of a tile: few enough to stay in cache, and so many that the interpreter's time for each operation does not count."""
 
+_FREED = 2**21
+
 
 def tiles(blocks: Iterable[Any]) -> Iterator[Any]:
     """Full tiles out of blocks of any length."""
     import numpy as np
 
+    # glibc gives the end of its heap back whenever arrays of a tile are freed, and asks for it anew, until a larger block was freed once.
+    np.empty(_FREED)
     waiting: list[Any] = []
     size = 0
     for block in blocks:

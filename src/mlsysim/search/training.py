@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.cases.algebra import PLAIN, Combining
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.layout import Layout, asked_layout, choose_micro_batches, divides, rules
@@ -52,6 +53,13 @@ OUTPUTS = (
     *(f"{amount}_per_{what}" for what in ("run", "mtoken") for amount in ("usd", "kwh", "kgco2e", "litres")),
 )
 """Numbers of a point, beside ``valid``, ``feasible`` and ``wall``."""
+
+_COMBINED = {
+    *("tp_size", "pp_size", "ep_size", "cp_size", "v_stages", "microbatch_count", "zero_stage", "dp"),
+    *("activation_recomputation", "batch_size", "nodes", "accelerators", "micro_batch", "optimizer_offload"),
+    *("overlap_tp", "overlap_ep", "overlap_pp", "datacenter", *training_inputs.COST_NUMBERS),
+}
+"""Columns that what a case works out once (:class:`mlsysim.cases.algebra.Combining`) says that it depends on, or that nothing of it depends on."""
 
 OBJECTIVE = "tokens_per_second"
 LARGER = ("mfu", "tokens_per_second", "scaling_efficiency", "goodput_ratio")
@@ -202,7 +210,7 @@ class TrainingPoints:
         degrees = (dp, x.tp_size, x.pp_size, x.ep_size, x.cp_size, parts, local, x.v_stages)
         layout = Layout(*degrees, self.schedule, x.microbatch_group_size, x.zero_shard)
         job = job_of(x, trainer, Assumptions(self.given | numbers.keys()))
-        asked = Training(trainer, job, layout)
+        asked = Training(trainer, job, layout, Combining() if numbers.keys() <= _COMBINED else PLAIN)
         step, fits, possible = asked.step, asked.fits, asked.holds
         own = {name: numbers[name] for name in numbers if name in training_inputs.COST_NUMBERS or name == "datacenter"}
         lasting, costs = self.costs.of_run(own, x.nodes, asked.watts, asked.tokens_per_second, dp, step.seconds)

@@ -212,13 +212,14 @@ def profile(chip: HardwareNode, software: str = "") -> Profile:
 
     ``software`` is a file of ``data/software``, with a dot and a name where it holds several ("serving.vllm").
     """
-    return _build(_names(chip), software, user_folder())
+    mine = user_folder()
+    return _build(_names(chip, mine), software, mine)
 
 
-def _names(chip: HardwareNode) -> tuple[str, ...]:
-    """The tables that may speak of a chip; behind a user's own the one that it was fitted from."""
+def _names(chip: HardwareNode, mine: str) -> tuple[str, ...]:
+    """The tables that may speak of a chip; behind a user's own, in a folder of theirs, the one that it was fitted from."""
     own, *others = classes(chip)
-    prior = _prior(own, user_folder())
+    prior = _prior(own, mine)
     return (own, prior, *others) if prior else (own, *others)
 
 
@@ -234,7 +235,8 @@ def own_words(own: Profile) -> str:
 
 def origin(chip: HardwareNode, path: str, software: str = "") -> str:
     """The table that a constant comes from: "H100", "generation_Ampere", "training, H100" of a software, or the schema's default."""
-    for name, table in reversed(_layers(_names(chip), software, user_folder())):
+    mine = user_folder()
+    for name, table in reversed(_layers(_names(chip, mine), software, mine)):
         found: list[Any] = [table]
         for key in path.split("."):
             found = [inner[at] for inner in found if isinstance(inner, dict) for at in (key, EVERY) if at in inner]

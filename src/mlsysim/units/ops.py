@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.units.registry import Quantity
 
 __all__ = ["ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum", "power"]
-__all__ += ["either", "once_each", "some", "sqrt", "taken", "where"]
+__all__ += ["either", "some", "sqrt", "taken", "where"]
 
 _SCALARS = (float, int)
 _PLAIN = frozenset((float, int, bool))
 """Types of nearly all that is asked for one by one; to look a type up here is faster than to ask what it derives from."""
 
 
-def _numpy() -> Any:
+def arrays() -> Any:
+    """NumPy, where there are arrays."""
     import numpy
 
     return numpy
@@ -52,7 +54,7 @@ def _pair(name: str, a: Any, b: Any) -> Any:
         function = maximum if name == "maximum" else minimum
         return Quantity(function(a.magnitude, b.magnitude), a.units)
     own = getattr(a, f"__{name}__", None) or getattr(b, f"__{name}__", None)
-    return own(a, b) if own is not None else getattr(_numpy(), name)(a, b)
+    return own(a, b) if own is not None else getattr(arrays(), name)(a, b)
 
 
 def _same_unit(a: Any, b: Any) -> tuple[Any, Any]:
@@ -78,7 +80,7 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     own = getattr(a, "__where__", None) or getattr(b, "__where__", None)
     if own is not None:
         return own(condition, a, b)
-    return _numpy().where(condition, a, b)
+    return arrays().where(condition, a, b)
 
 
 def either(condition: Any, yes: Callable[..., Any], no: Any, *values: Any) -> Any:
@@ -90,7 +92,7 @@ def either(condition: Any, yes: Callable[..., Any], no: Any, *values: Any) -> An
         return yes(*values) if condition.any() else _called(no, values)
     if not all(_of_shape(value, condition.shape) for value in (values if callable(no) else (*values, no))):
         return where(condition, yes(*values), _called(no, values))
-    numpy, at = _numpy(), condition.nonzero()[0]
+    numpy, at = arrays(), condition.nonzero()[0]
     part = yes(*(taken(value, at) for value in values))
     if callable(no):
         rest = (~condition).nonzero()[0]
@@ -114,42 +116,13 @@ def _of_shape(value: Any, shape: tuple[int, ...]) -> bool:
     return value is None or isinstance(value, _SCALARS) or (len(shape) == 1 and getattr(value, "shape", None) == shape)
 
 
-Once = Callable[[tuple[Any, ...], Callable[[], Any]], Any]
-"""What a function of nothing gives, once for a key that says all it depends on, or each time."""
+Once = Callable[..., Any]
+"""What a function gives of some values, once for a key that says all it depends on, or each time: ``once(key, make, *values)``."""
 
 
-def each_time(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+def each_time(key: tuple[Any, ...], make: Callable[..., Any], *values: Any) -> Any:
     """The function is called whatever its key."""
-    return make()
-
-
-_FEW, _WIDE = 512, 65536
-
-
-def once_each(function: Callable[..., Any], *counts: Any) -> Any:
-    """``function(*counts)``; of long arrays of whole numbers every combination that occurs is computed once.
-
-    The function gives an array or a tuple of them. Points of a sweep have few layouts and many of everything else.
-    """
-    columns = {place: count for place, count in enumerate(counts) if getattr(count, "size", 0) >= _FEW}
-    if not columns or any(column.ndim != 1 for column in columns.values()):
-        return function(*counts)
-    numpy, size = _numpy(), 1
-    code: Any = 0
-    for column in columns.values():
-        whole = column.astype(numpy.int64)
-        if not (whole == column).all() or whole.min() < 0 or whole.max() >= _WIDE:
-            return function(*counts)
-        seen = numpy.zeros(int(whole.max()) + 1, dtype=bool)
-        seen[whole] = True
-        code, size = code * int(seen.sum()) + (seen.cumsum() - 1)[whole], size * int(seen.sum())
-        if size > 4 * column.size:
-            return function(*counts)
-    first = numpy.full(size, -1)
-    first[code] = numpy.arange(len(code))
-    known = first >= 0
-    at, which = first[known], (known.cumsum() - 1)[code]
-    return taken(function(*(taken(count, at) if i in columns else count for i, count in enumerate(counts))), which)
+    return make(*values)
 
 
 def _dimensionless(x: Any) -> Any:
@@ -165,7 +138,7 @@ def _plain(name: str, words: str, whole: bool = False) -> Callable[[Any], Any]:
             return float(on_float(x)) if whole else on_float(x)
         x = _dimensionless(x)
         if not isinstance(x, _SCALARS):
-            return getattr(_numpy(), name)(x)
+            return getattr(arrays(), name)(x)
         return float(on_float(x)) if whole else on_float(x)
 
     function.__name__, function.__doc__ = name, words
@@ -184,7 +157,7 @@ def sqrt(x: Any) -> Any:
     """Square root; of a quantity it has the square root of the unit."""
     if isinstance(x, Quantity):
         return x**0.5
-    return math.sqrt(x) if isinstance(x, _SCALARS) else _numpy().sqrt(x)
+    return math.sqrt(x) if isinstance(x, _SCALARS) else arrays().sqrt(x)
 
 
 def power(x: Any, exponent: Any) -> Any:
@@ -199,11 +172,22 @@ def power(x: Any, exponent: Any) -> Any:
 
 
 def taken(value: Any, index: Any) -> Any:
-    """Of an array, or of each in a tuple, the elements at some places; a number that all share stays."""
+    """Of an array, or of each in a tuple or a record, the elements at some places; a number that all share stays."""
+    if type(value) in _PLAIN:
+        return value
+    if hasattr(value, "dtype"):
+        # All places are there; an array that need not check them is several times faster.
+        return value.take(index, mode="clip") if value.ndim else value
+    if hasattr(value, "take"):
+        return value.take(index)
     if isinstance(value, tuple):
         each = [taken(one, index) for one in value]
         return type(value)(*each) if hasattr(value, "_fields") else tuple(each)
-    return value.take(index) if hasattr(value, "take") else value
+    if hasattr(value, "__dataclass_fields__"):
+        own = {name: getattr(value, name) for name in value.__dataclass_fields__}
+        new = {name: part for name, one in own.items() if (part := taken(one, index)) is not one}
+        return replace(value, **new) if new else value
+    return value
 
 
 def some(condition: Any) -> bool:

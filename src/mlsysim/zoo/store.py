@@ -31,8 +31,8 @@ VARIABLE = "MLSYSIM_ZOO"
 def _configuration() -> str:
     if os.name == "nt":
         return os.environ.get("APPDATA") or os.path.expanduser("~")
-    home = os.environ.get("HOME") or os.path.expanduser("~")
-    return os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    named = os.environ.get("XDG_CONFIG_HOME")
+    return named or os.path.join(os.environ.get("HOME") or os.path.expanduser("~"), ".config")
 
 
 _found: dict[str, str] = {}
