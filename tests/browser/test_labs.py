@@ -306,6 +306,16 @@ def test_a_class_from_what_pages_saved(lab_page):
     assert saved.value.path().read_text().startswith("student,lab,score")
 
 
+def test_a_lab_that_is_not_there_yet_is_no_empty_page(lab_page):
+    lab_page.evaluate("said.length = 0")
+    lab_page.evaluate("location.hash = '#lab/roofline'")
+    expect(lab_page.locator("#title")).to_be_visible()
+    said = lab_page.evaluate("said")
+    assert said.index("Opening the lab …") < said.index(
+        "Everything is computed and graded in this browser; nothing is sent anywhere."
+    )
+
+
 def test_an_unknown_lab_is_named(lab_page):
     lab_page.evaluate("location.hash = '#lab/roofine'")
     expect(lab_page.get_by_role("alert")).to_contain_text("did you mean 'roofline'")

@@ -108,7 +108,7 @@ def _serving(answer: Answer, chosen: dict[str, Any]) -> Iterator[Piece]:
     elif part.trace is not None:
         yield from _clause(" for the requests of [serving.trace]", PurePath(part.trace).name)
     elif part.slo or any(getattr(part, name) is not None for name in _LIMITS):
-        yield from _clause(" for [serving.load]", "as many requests as its limits allow")
+        yield from _clause(" for as many requests as [serving.load] allow", "its limits")
     else:
         taken = chosen.get("serving.concurrency")
         yield from _clause(" for [serving.load]", taken and f"{number(taken)} {_at_a_time(taken)}")

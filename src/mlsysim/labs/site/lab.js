@@ -232,6 +232,7 @@ export async function mount(_, { rest }) {
   const [site] = await Promise.all([labsOfSite(), engine.ready]);
   siteKey = site.key;
   list = site.labs;
+  if (byId("lab").hidden) told("Opening the lab …");
   await busy(open);
   const next = list[list.findIndex((one) => one.id === name) + 1];
   byId("next").hidden = !next;
