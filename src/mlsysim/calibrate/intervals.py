@@ -143,19 +143,34 @@ def _added(key: Callable[[str, str], Key | None], regime: str, left_out: str) ->
 
 
 class Covered(NamedTuple):
-    """Values of a key, and how many of them lie inside the band that all other groups give."""
+    """The groups of a key: values of each, and how many of them lie inside the band that all others give."""
 
-    values: int
-    inside: int
+    groups: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def values(self) -> int:
+        return sum(values for values, _ in self.groups)
 
     @property
     def share(self) -> float:
-        return self.inside / self.values
+        return sum(inside for _, inside in self.groups) / self.values
+
+    @property
+    def error(self) -> float:
+        """The standard error of the share, of groups that are drawn whole; at least that of as many values by themselves, where a band is exact."""
+        off = sum((inside - self.share * values) ** 2 for values, inside in self.groups)
+        drawn = math.sqrt(off * len(self.groups) / max(len(self.groups) - 1, 1)) / self.values
+        return max(drawn, math.sqrt(LEVEL * (1 - LEVEL) / self.values))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the share is what a band of the promised level shows, but for chance: within two standard errors."""
+        return abs(self.share - LEVEL) <= 2 * self.error
 
 
 def nested(groups: Sequence[Group], by: Sequence[str]) -> dict[tuple[str, ...], Covered]:
     """Coverage by fields of groups, each under bands from which its model or chip (whatever it was left out by) is taken in every regime."""
-    found: dict[tuple[str, ...], Covered] = defaultdict(lambda: Covered(0, 0))
+    found: dict[tuple[str, ...], Covered] = defaultdict(Covered)
     bands = Bands(groups)
     for name in sorted({group.name for group in groups}):
         others = bands.without(name)
@@ -163,7 +178,7 @@ def nested(groups: Sequence[Group], by: Sequence[str]) -> dict[tuple[str, ...], 
             half = width(others, group.regime, group.left_out)
             key = tuple(getattr(group, field) for field in by)
             inside = sum(abs(error) <= half for error in group.errors)
-            found[key] = Covered(found[key].values + len(group.errors), found[key].inside + inside)
+            found[key] = Covered((*found[key].groups, (len(group.errors), inside)))
     return found
 
 
@@ -197,11 +212,12 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
         sizes: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for group in groups:
             sizes[getattr(group, by), group.left_out].append(group.rows)
-        for key, share in sorted(nested(groups, (by, "left_out")).items()):
-            if sum(sizes[key]) >= FEW:
-                print(
-                    f"{by} {key[0]:44s} {key[1]:10s} {share.share:6.1%} of {sum(sizes[key])} rows, {len(sizes[key])} groups"
-                )
+        told = {key: each for key, each in nested(groups, (by, "left_out")).items() if sum(sizes[key]) >= FEW}
+        for (name, kind), each in sorted(told.items()):
+            many = f"{sum(sizes[name, kind])} rows, {len(each.groups)} groups"
+            print(f"{by} {name:44s} {kind:10s} {each.share:6.1%} +- {each.error:.1%} of {many}")
+        several = [each for each in told.values() if len(each.groups) > 1]
+        print(f"{sum(each.holds for each in several)} of {len(several)} keys by {by} are {LEVEL:.0%} but for chance")
     if out is not None:
         out.write_text(render(Bands(groups).table(), groups), encoding="utf-8")
     return []

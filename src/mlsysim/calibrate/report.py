@@ -64,7 +64,12 @@ def left_out(groups: list[Group]) -> list[str]:
     for key in said:
         middle, tail = errors[key]
         count = f"{sum(weight for _, weight in found[key]):,.0f}"
-        rows.append(f"| {key[0]} | {key[1]} | {count} | {middle:.1f} | {tail:.1f} | {100 * covered[key].share:.0f} |")
+        inside = f"{100 * covered[key].share:.0f} ± {100 * covered[key].error:.0f}"
+        rows.append(f"| {key[0]} | {key[1]} | {count} | {middle:.1f} | {tail:.1f} | {inside} |")
+    several = [covered[key] for key in said if len(covered[key].groups) > 1]
+    rows.append(
+        f"\n{sum(own.holds for own in several)} of {len(several)} shares of more than one group are 90 % but for chance."
+    )
     return [*lines, *folded("How many values, and how many lie in the band of the others", rows)]
 
 

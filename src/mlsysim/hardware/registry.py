@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.slices import slice_of
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.registry import Q_
 from mlsysim.zoo.labels import Chips
@@ -54,8 +55,8 @@ def _chip(table: dict[str, Any], metadata: Metadata) -> HardwareNode:
     return HardwareNode(metadata=metadata, **table)
 
 
-def _of_file(name: str) -> HardwareNode | None:
-    return chip_in_file(name, _chip)
+def _beyond(name: str) -> HardwareNode | None:
+    return chip_in_file(name, _chip) or slice_of(name, Hardware)
 
 
 Hardware = Registry(
@@ -73,7 +74,7 @@ Hardware = Registry(
     build,
     names=FILES,
     namespaces=("Cloud", "Workstation", "Mobile", "Edge", "Tiny"),
-    beyond=_of_file,
+    beyond=_beyond,
     reads=Chips(),
 )
 
