@@ -12,6 +12,7 @@ import pytest
 
 from mlsysim.cases import replica
 from mlsysim.cases.algebra import ledger_of
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import Deployment
 from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.request import ANSWER, FIRST, OTHERS, PLACE, of_phase
@@ -66,7 +67,7 @@ def case(seed: int) -> tuple[Replicated | Engines, Traffic]:
             habits=habits if engine is not None else Habits(),
         )
         try:
-            machine = described.machine({})
+            machine = described.machine(Assumptions())
         except InputError:
             continue
         return machine, traffic.admitted(machine.memories(traffic)[0])
@@ -121,7 +122,9 @@ def test_more_of_a_chip_is_never_slower(fidelity: str | None, changed: str) -> N
     for clients in (1, 40, 4000):
         seen = []
         for one in (chip, more):
-            machine = Deployment(Models.get("Llama3_8B"), one, "bf16", engine=fidelity, efficiency=0.5).machine({})
+            machine = Deployment(Models.get("Llama3_8B"), one, "bf16", engine=fidelity, efficiency=0.5).machine(
+                Assumptions()
+            )
             traffic = Traffic(2000, 300, concurrency=clients)
             seen.append(serve(machine, traffic.admitted(machine.memories(traffic)[0])))
         assert seen[1].requests >= seen[0].requests * (1 - 1e-12)
