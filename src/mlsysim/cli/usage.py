@@ -30,6 +30,7 @@ _VALUES = {
     "--plot": "--plot front.svg",
     "--host": "--host 127.0.0.1",
     "--port": "--port 8000",
+    "--prefix-hits": "--prefix-hits 0.5, a share of the prompts; of a trace with blocks and of --turns it follows by itself",
     "--autoscale": "--autoscale 2:8, least and most replicas",
     "--offload": "--offload 1, a share of the optimizer's state",
 }
