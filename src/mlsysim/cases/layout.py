@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from functools import cached_property
 from math import log
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from mlsysim.units.ops import floor, maximum, minimum, some, where
 from mlsysim.units.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """Degrees of parallelism and how the batch is cut."""
 
@@ -39,7 +40,7 @@ class Layout:
     shard: Any = None
     """Ranks that share what ZeRO shards, where that is not all that hold the same weights (HSDP)."""
 
-    @property
+    @cached_property
     def micro_batch(self) -> float:
         return self.local_batch / self.micro_batches
 

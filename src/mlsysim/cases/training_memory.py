@@ -37,6 +37,7 @@ def training_state_of(job: Job, layout: Layout, once: Once = each_time) -> Train
         job.seq_len,
         job.precision,
         optimizer=job.optimizer,
+        recompute=job.recompute,
         again=job.again,
         zero_stage=job.zero,
         shard=layout.shard,

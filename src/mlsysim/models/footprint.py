@@ -160,7 +160,8 @@ class Training:
     @cached_property
     def _kept(self) -> Kept:
         of = (self.tp, self.pp, self.cp, self.chunks, self.micro_batch)
-        return self.once(("kept", *of, self._again), Training._keep, self)
+        # How often parts run again follows from the mode.
+        return self.once(("kept", *of, self.recompute), Training._keep, self)
 
     def _keep(self) -> Kept:
         model, stack, keeps, again = self.model, self._stack, self.keeps, self._again

@@ -16,6 +16,7 @@ import numpy as np
 from mlsysim.search.expression import among
 from mlsysim.search.front import Archive
 from mlsysim.search.space import Columns, Space
+from mlsysim.units.ops import taken
 
 _BINS_PER_OCTAVE = 8
 _LONGEST_MARGINAL = 4096
@@ -69,20 +70,21 @@ class Reduction:
         self.feasible += count
         if not count:
             return allowed
-        every = count == indices.size
-        chosen = indices if every else indices[allowed]
+        at = None if count == indices.size else np.flatnonzero(allowed)
+
+        def left(values: Any) -> Any:
+            return values if at is None else taken(values, at)
+
+        chosen = left(indices)
 
         def of(name: str) -> Any:
-            values = np.broadcast_to(np.asarray(among(outputs)(name), dtype=np.float64), indices.shape)
-            return values if every else values[allowed]
+            return left(np.broadcast_to(np.asarray(among(outputs)(name), dtype=np.float64), indices.shape))
 
         raw = of(self.goal.output)
         known = np.isfinite(raw)
         missing = count - int(np.count_nonzero(known))
         self.unranked += missing
-        places = {
-            n: columns.positions[c] if every else columns.positions[c][allowed] for n, (c, _) in self.axes.items()
-        }
+        places = {name: left(columns.positions[column]) for name, (column, _) in self.axes.items()}
         for name, place in places.items():
             self.marginal_count[name] += np.bincount(place, minlength=self.marginal_count[name].size)
         if missing:
@@ -104,7 +106,7 @@ class Reduction:
         self._tie(lowest, int(np.count_nonzero(values == lowest)))
         for name, place in places.items():
             best = self.marginal_best[name]
-            better = values < best[place]
+            better = values < taken(best, place)
             if better.any():
                 np.minimum.at(best, place[better], values[better])
         if self.best_values.size == self.top:

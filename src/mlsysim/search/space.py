@@ -33,6 +33,7 @@ from mlsysim.search.expression import Expression
 from mlsysim.search.kinds import Kind, kind_named
 from mlsysim.search.space_table import MOST_TOP, OBJECTIVES, read_table, read_toml
 from mlsysim.search.uncertainty import Uncertainty
+from mlsysim.units.ops import taken
 from mlsysim.units.records import dataclass
 from mlsysim.walls.inputs import read_input
 from mlsysim.zoo.files import example
@@ -227,7 +228,7 @@ class Space:
             rest = quotient
         for axis, place in zip(self.axes, reversed(places), strict=True):
             for column in axis.columns:
-                columns[column] = self.tables[column].take(place)
+                columns[column] = taken(self.tables[column], place)
                 columns.positions[column] = place
         return columns
 

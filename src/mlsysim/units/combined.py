@@ -23,9 +23,11 @@ class Combined:
         found = self._of(columns) if columns else None
         if found is None:
             return make(*values)
-        first, which = _numbered(*found[1:])
-        if 2 * first.size > which.size:
+        which, count = _numbered(*found[1:])
+        if 2 * count > which.size:
             return make(*values)
+        first = arrays().empty(count, dtype="int64")
+        first[which] = arrays().arange(which.size)
         return taken(make(*taken(values, first)), which)
 
     def _of(self, columns: list[Any]) -> tuple[Any, Any, int] | None:
@@ -40,8 +42,7 @@ class Combined:
         if most is None or last is None or last[2] == 1:
             return most if last else None
         if most[2] * last[2] > 4 * columns[0].size:
-            first, which = _numbered(*most[1:])
-            most = columns, which, first.size
+            most = (columns, *_numbered(*most[1:]))
         if most[2] * last[2] > 4 * columns[0].size:
             return None
         return columns, most[1] * last[2] + last[1], most[2] * last[2]
@@ -51,19 +52,17 @@ class Combined:
         whole = column.astype("int64")
         if not (whole == column).all() or whole.min() < 0 or (most := int(whole.max())) >= _WIDE:
             return None
-        first, which = _numbered(whole, most + 1)
-        return column, which, first.size
+        return column, *_numbered(whole, most + 1)
 
 
-def _numbered(places: Any, size: int) -> tuple[Any, Any]:
-    """Of places below a bound: a point for each that occurs, and which of these each point has."""
+def _numbered(places: Any, size: int) -> tuple[Any, int]:
+    """Places below a bound, those that occur numbered from zero, and how many these are."""
     numpy = arrays()
-    point = numpy.full(size, -1)
-    point[places] = numpy.arange(places.size)
-    there = numpy.flatnonzero(point >= 0)
-    number = numpy.empty(size, dtype=numpy.int64)
+    seen, number = numpy.zeros(size, dtype=bool), numpy.empty(size, dtype="int64")
+    seen[places] = True
+    (there,) = seen.nonzero()
     number[there] = numpy.arange(there.size)
-    return taken(point, there), taken(number, places)
+    return taken(number, places), there.size
 
 
 def _columns(value: Any) -> Iterator[Any]:
