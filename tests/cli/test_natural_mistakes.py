@@ -649,7 +649,9 @@ MISTAKES = {
     SERVE + "--osl 1.5": ["--output-tokens got 1.5", "expected a whole number such as 300"],
     SERVE + "--qps -1": ["--qps got -1", "expected more than 0"],
     SERVE + "--qps": ["--qps needs a value after it, such as --qps 5"],
-    SERVE + "--prefix-cache": ["such as --prefix-hits 0.5, a share of the prompts; of a trace with blocks and of --turns it follows by itself."],
+    SERVE + "--prefix-cache": [
+        "such as --prefix-hits 0.5, a share of the prompts; of a trace with blocks and of --turns it follows by itself."
+    ],
     SERVE + "--rate 5": ["no option --rate", "write --qps 5"],
     SERVE + "--load 5": ["no option --load", "write --qps 5"],
     SERVE + "--concurrency many": ["--concurrency got 'many'", "expected a whole number such as 64"],
