@@ -244,6 +244,17 @@ def test_heads_of_picked_keys_fill_a_tile():
     assert long == pytest.approx(short, rel=2e-3)
 
 
+def test_an_indexer_of_answers_starts_kernels_of_its_own():
+    """Twelve small ones one after another in a layer, beside products and the starts of both attentions."""
+    step = step_of("GLM_5", "B200", "SGLang", tp=8, moe_tp=8)
+    small, start = step.kernels.memory_bound.times[0], step.kernels.attention.times[1]
+    starts = step.stack.layers * (12 * small + 2 * start) * step.factors[1]
+    assert starts < step.answers_attended(1.0, 0.0) < 1.02 * starts
+    dense = step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=8)
+    starts = dense.stack.layers * start * dense.factors[1]
+    assert starts < dense.answers_attended(1.0, 0.0) < 1.02 * starts
+
+
 def test_sparse_attention_caps_the_context():
     step = step_of("GLM_5", "B200", "SGLang", tp=8, moe_tp=8)
     dense = step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=8)

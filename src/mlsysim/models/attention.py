@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from mlsysim.models.template import UNBOUNDED, Between, Core, Counts, Mixer, Product, Reduce
+from mlsysim.models.template import INDEX_SCORES, UNBOUNDED, Between, Core, Counts, Mixer, Product, Reduce
 from mlsysim.units.fields import Positive, Record, Whole
 from mlsysim.units.ops import minimum
 from mlsysim.units.records import dataclass
@@ -188,7 +188,7 @@ class LatentAttention(Mixer):
         return (
             Product("index_q", "attention", heads * d, self.mla.q_lora_rank or self.hidden, trained=False),
             Product("index_k", "attention", d + heads, self.hidden, trained=False),
-            Core(heads, 1, d, 0, d, name="index_scores", divided=False, trained=False),
+            Core(heads, 1, d, 0, d, name=INDEX_SCORES, divided=False, trained=False),
         )
 
 

@@ -79,6 +79,10 @@ class Product(NamedTuple):
         ]
 
 
+INDEX_SCORES = "index_scores"
+"""Scores of an indexer, by which attention that follows picks its keys."""
+
+
 class Core(NamedTuple):
     """Attention of ``heads`` heads over a window, over keys that are folded by ``ratio`` or those of an encoder, causal or not.
 
@@ -109,6 +113,11 @@ class Core(NamedTuple):
     def latent(self) -> bool:
         """Whether it attends to one wide key of all heads."""
         return self.kv_heads == 1 and self.heads > 1 and self.qk > _LATENT
+
+    @property
+    def indexes(self) -> bool:
+        """Whether its scores pick the keys of the attention that follows."""
+        return self.name == INDEX_SCORES
 
     def _keys(self, p: Pass, source: Any) -> Any:
         """Keys that each query sees; None where that depends on its place."""

@@ -74,6 +74,8 @@ class EngineKernels(EngineMessages):
         """Attention of one query a sequence against its cache, or states read and written."""
         k, narrow = self.kernels.attention, self.narrow_cache
         op, start = kind.operators(p, None)[-1], started(k.times[1], tag)
+        if isinstance(kind, Core) and kind.indexes:
+            start = start + started(serving_table("operators")["indexed"] * self.kernels.memory_bound.times[0], tag)
         if isinstance(kind, Scan):
             share = self._scan(kind).memory_share
             return moving_time(self._streamed(_CACHES, op.cache_bytes, share, tag), start)
