@@ -125,6 +125,41 @@ def test_an_unknown_type_with_enough_keys_is_a_generic_decoder():
     assert len(report.warnings) == 1 and "'brand_new' is not known" in report.warnings[0]
 
 
+MIXTURE = {**LLAMA, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+KDA = {"kda_layers": [1, 2, 3], "num_heads": 4, "head_dim": 16}
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"layer_types": ["full_attention"] * 6}, "'layer_types' has 6 entries for 4 layers: the first 4 are taken"),
+        ({"layer_types": ["sliding_attention"] * 4}, "windowed and no window is: they are taken with full attention"),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": False}}, "taken in 16 bits"),
+        ({"audio_processor": {"layers": 24}, "speech_lora": {"r": 320}}, "Nobody read audio_processor, speech_lora"),
+    ],
+)
+def test_what_is_not_understood_is_warned_of(keys, sentence):
+    report = read_config({**LLAMA, **keys})
+    assert len(report.warnings) == 1 and sentence in report.warnings[0]
+    assert report.workload.caveats == report.warnings
+    assert report.parameters == read_config(LLAMA).parameters
+
+
+def test_entries_for_layers_that_predict_further_tokens_are_no_surplus():
+    keys = {"layer_types": ["full_attention"] * 6, "num_nextn_predict_layers": 2}
+    assert read_config({**LLAMA, **keys}).warnings == ("The layers that predict further tokens (MTP) are not counted.",)
+
+
+def test_grok_2_has_a_dense_layer_beside_its_experts():
+    """269 B parameters as its card says, 115 B of them active."""
+    grok = {"model_type": "grok-1", "hidden_size": 8192, "intermediate_size": 32768, "moe_intermediate_size": 16384}
+    grok |= {"num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128}
+    grok |= {"vocab_size": 131072, "num_local_experts": 8, "num_experts_per_tok": 2, "tie_word_embeddings": False}
+    report = read_config({**grok, "residual_moe": True})
+    assert report.parameters == pytest.approx(269e9, rel=0.01)
+    assert report.active_parameters == pytest.approx(115e9, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
@@ -144,6 +179,35 @@ def test_an_unknown_type_with_enough_keys_is_a_generic_decoder():
         ({**LLAMA, "layer_types": ["full_attention"]}, "has 1 entries for 4 layers"),
         ({**LLAMA, "layer_types": ["retention"] * 4}, "no kind of layer with a workload type named 'retention'"),
         ({**LLAMA, "num_local_experts": 4, "num_experts_per_tok": 8}, "8 experts for each token of 4 is impossible"),
+        # Lists and numbers that do not fit the layers.
+        ({**LLAMA, "num_key_value_heads": [2, 2]}, "has 2 entries for 4 layers"),
+        ({**LLAMA, "intermediate_size": [256] * 3}, "has 3 entries for 4 layers"),
+        ({**LLAMA, "hidden_size": 65}, "width of 65 does not divide into 8 attention heads"),
+        ({**LLAMA, "sliding_window": 8, "hybrid_layer_pattern": [7] * 4}, "must be a list of 0 and 1"),
+        ({**MIXTURE, "mlp_only_layers": [9]}, "'mlp_only_layers' names layer 9 of 4, numbered from 0"),
+        ({**MIXTURE, "moe_layers": [1, 1]}, "'moe_layers' names layer 1 twice"),
+        ({**MIXTURE, "mlp_layer_types": ["gated"] * 4}, "must say dense, sparse or moe, got 'gated'"),
+        ({**MIXTURE, "first_k_dense_replace": 9}, "8 experts, and its keys leave no layer with experts"),
+        ({**MIXTURE, "expert_layer_period": 2, "expert_layer_offset": 2}, "must be below 'expert_layer_period'"),
+        ({**LLAMA, "model_type": "jamba", "attn_layer_period": 2, "attn_layer_offset": 2}, "got 2 and 2"),
+        ({**LLAMA, "model_type": "bamba", "attn_layer_indices": [4]}, "names layer 4 of 4"),
+        ({**LLAMA, "model_type": "mllama_text_model", "cross_attention_layers": [1, 1]}, "names layer 1 twice"),
+        (
+            {**LLAMA, "model_type": "nemotron_h", "hybrid_override_pattern": "M*-"},
+            "layers that are listed are 3, and num_hidden_layers is 4",
+        ),
+        (
+            {**LLAMA, "model_type": "kimi_linear", "linear_attn_config": {**KDA, "full_attn_layers": [4, 40]}},
+            "names layer 40 of 4, numbered from 1",
+        ),
+        (
+            {**LLAMA, "model_type": "kimi_linear", "linear_attn_config": {**KDA, "full_attn_layers": [3]}},
+            "must name every layer once between them",
+        ),
+        (
+            {**LLAMA, "quantization_config": {"load_in_4bit": True, "load_in_8bit": True}},
+            "loads in 4 bits and in 8 at once",
+        ),
         ({**LLAMA, "quantization_config": 3}, "'quantization_config' must be a table"),
         ({"model_type": "rwkv"}, "no workload type"),
         ({"model_type": "nemotron-nas", **{k: v for k, v in LLAMA.items() if k != "model_type"}}, "block_configs"),

@@ -96,13 +96,13 @@ def decoder(config: Config, model_type: str, name: str, warnings: list[str], tie
     if config.has("word_embed_proj_dim") and config.integer("word_embed_proj_dim") != hidden:
         fields["embedding_dim"] = config.integer("word_embed_proj_dim")
     draft = Draft(family, fields, ["attention"] * layers, ["dense"] * layers)
-    _attention(config, model_type, draft)
+    _attention(config, model_type, draft, warnings)
     _feed_forward(config, model_type, draft)
     _biases(config, draft)
     if family.head_bias and config.flag("lm_head_bias", default=True):
         draft.extra += fields["vocab_size"]
     draft.extra += (2 * hidden if family.embedding_norm else 0) + (layers * fields["heads"] if family.sinks else 0)
-    if config.integer("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers", default=0, least=0):
+    if config.integer(*KEYS["further"], default=0, least=0):
         warnings.append("The layers that predict further tokens (MTP) are not counted.")
     return draft
 
@@ -149,7 +149,7 @@ def _key_value_heads(config: Config, family: Family, heads: int) -> int:
     return config.integer(*KEYS["kv_heads"], default=heads)
 
 
-def _attention(config: Config, model_type: str, draft: Draft) -> None:
+def _attention(config: Config, model_type: str, draft: Draft, warnings: list[str]) -> None:
     family, fields = draft.family, draft.fields
     layers, hidden, heads = fields["layers"], fields["hidden_dim"], config.integer(*HEADS)
     fields["heads"] = heads
@@ -163,6 +163,10 @@ def _attention(config: Config, model_type: str, draft: Draft) -> None:
     head_dim = config.optional("head_dim", "kv_channels", "attention_head_dim", "d_kv") or family.head_dim
     if not head_dim and hidden < heads:
         raise InputError(f"{heads:,} attention heads are more than the width of {hidden:,}.")
+    if not head_dim and hidden % heads:
+        raise InputError(
+            f"A width of {hidden:,} does not divide into {heads:,} attention heads, and no head_dim is said."
+        )
     fields["head_dim"] = head_dim or hidden // heads
     if config.has("compress_ratios"):
         fields["csa"] = _compressed(config, layers)
@@ -176,6 +180,12 @@ def _attention(config: Config, model_type: str, draft: Draft) -> None:
         fields["shared_kv_layers"] = layers - -(-layers // factor)
     window = _window(config, family, fields["max_context"])
     draft.mixers = mixers_of(config, layers, window is not None, family.full_every)
+    if (
+        window is None
+        and not config.has(*KEYS["window"])
+        and any("sliding" in str(k) for k in config.raw("layer_types") or ())
+    ):
+        warnings.append("Layers are said to be windowed and no window is: they are taken with full attention.")
     if "window" in draft.mixers:
         fields["window"] = window
         _other_heads(config, fields)
@@ -281,6 +291,8 @@ def _without_experts(config: Config, source: Config, model_type: str) -> None:
 def _experts(config: Config, source: Config, draft: Draft, experts: int) -> None:
     family, fields = draft.family, draft.fields
     draft.feed_forward = experts_of(config, fields["layers"])
+    if "moe" not in draft.feed_forward:
+        raise InputError(f"The configuration has {experts:,} experts, and its keys leave no layer with experts.")
     per_token = source.integer(*KEYS["per_token"], default=2 if family.label in ("Mixtral", "Phi-3.5-MoE") else None)
     if per_token > experts:
         raise InputError(f"{per_token} experts for each token of {experts} is impossible.")
@@ -297,6 +309,8 @@ def _experts(config: Config, source: Config, draft: Draft, experts: int) -> None
     elif config.flag("parallel_attn_mlp_res", default=False):
         # So does Arctic's, beside attention and as wide as the residual stream.
         shared, shared_width = 1, fields["hidden_dim"]
+    elif config.flag("residual_moe", default=False):  # and Grok 2's
+        shared, shared_width = 1, config.integer(*FFN)
     if shared:
         # A width of its own is that of all shared experts together.
         fields |= {"shared_experts": 1 if shared_width else shared, "shared_expert_ffn_dim": shared_width or width}

@@ -28,6 +28,9 @@ KEYS: dict[str, tuple[str, ...]] = {field: tuple(keys) for field, keys in table(
 _ONE = (*KEYS["layers"], *KEYS["width"], *KEYS["vocabulary"])
 """What a network has one of; other sizes some families write for each layer."""
 
+_IN_LAYERS = tuple(key for field in ("heads", "kv_heads", "ffn", "expert_width") for key in KEYS[field])
+"""What a list has an entry for each layer of."""
+
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -44,6 +47,7 @@ class Config:
         self._prefix = prefix
         self._read: set[str] = set()
         self._sections: dict[str, Config] = {}
+        self._cut: dict[str, str] = {}
 
     def fill(self, defaults: Mapping[str, Any]) -> list[str]:
         """Take values for keys that are not there; returns those keys."""
@@ -88,6 +92,8 @@ class Config:
                 raise InputError(f"The configuration has no '{self._prefix}{names[0]}'.", field=names[0])
             return default
         if isinstance(value, list) and len(value) > 1 and name not in _ONE and all(item == value[0] for item in value):
+            if name in _IN_LAYERS and self.has(*KEYS["layers"]):
+                self.per_layer(name, layers=self.integer(*KEYS["layers"]))
             value = value[0]
         number = _is_number(value) and value == value
         if number and not least <= value <= LARGEST:
@@ -153,13 +159,26 @@ class Config:
         return values
 
     def per_layer(self, *names: str, layers: int) -> list[Any] | None:
-        """A list with an entry for each layer, or None; a longer list (with layers that predict further tokens) is cut."""
-        values = self.sequence(*names)
-        if values is not None and len(values) < layers:
-            raise InputError(
-                f"The key '{self._prefix}{names[0]}' has {len(values)} entries for {layers} layers.", field=names[0]
-            )
-        return values[:layers] if values is not None else None
+        """A list with an entry for each layer, or None; a longer one is cut, and said to be but for layers that predict further tokens."""
+        name, values = self._find(names)[0], self.sequence(*names)
+        if values is None:
+            return None
+        found = f"The key '{self._prefix}{name}' has {len(values)} entries for {layers} layers"
+        if len(values) < layers:
+            raise InputError(f"{found}.", field=name)
+        if len(values) > layers + self.integer(*KEYS["further"], default=0, least=0):
+            self._cut[name] = f"{found}: the first {layers} are taken."
+        return values[:layers]
+
+    def numbers_of_layers(self, *names: str, layers: int, first: int = 0) -> set[int]:
+        """The layers that a list of their numbers names, counted from ``first``; each is there and named once."""
+        values = self.integers(*names) or []
+        name = self._find(names)[0]
+        odd = next((n for n in values if not first <= n < first + layers or values.count(n) > 1), None)
+        if odd is not None:
+            fault = f"names layer {odd} twice" if values.count(odd) > 1 else f"names layer {odd} of {layers}"
+            raise InputError(f"The key '{self._prefix}{name}' {fault}, numbered from {first}.", field=name)
+        return {n - first for n in values}
 
     def section(self, *names: str) -> Config | None:
         """A table inside this one, or None."""
@@ -172,6 +191,11 @@ class Config:
     def raw(self, *names: str) -> Any:
         """Whatever is behind a key."""
         return self._find(names)[1]
+
+    @property
+    def cut(self) -> list[str]:
+        """A sentence for each list that has more entries than there are layers, sections included."""
+        return [*self._cut.values(), *(note for section in self._sections.values() for note in section.cut)]
 
     @property
     def unread(self) -> list[str]:

@@ -61,7 +61,7 @@ def read_config(
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always", DataWarning)
         workload, family = _read(config, text, title, notes)
-    notes += [str(warning.message) for warning in raised]
+    notes += [*(str(warning.message) for warning in raised), *config.cut]
     dtype = config.raw("torch_dtype", "dtype") or (text.raw("torch_dtype", "dtype") if text is not None else None)
     dtype = dtype[:40].removeprefix("torch.") if isinstance(dtype, str) else None
     differing = table("names")["differing"]
@@ -72,6 +72,9 @@ def read_config(
     ]
     if odd:
         notes.append(f"Nobody read {', '.join(odd[:5])}: layers may differ from what is counted.")
+    parts = [key for key in config.unread if given.get(key) and re.search(differing["parts"], key)]
+    if parts:
+        notes.append(f"Nobody read {', '.join(parts[:5])}: these parts of the model are not counted.")
     stored = None
     try:
         stored = None if dtype in (None, "auto") else precision_name(dtype)

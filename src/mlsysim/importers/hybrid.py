@@ -20,7 +20,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.decoder import HEADS, LAYERS, blocks_of, decoder, finish, mamba_block
-from mlsysim.importers.fields import Config
+from mlsysim.importers.fields import KEYS, Config
 from mlsysim.models.recurrent import LinearAttention
 from mlsysim.models.sparse import HybridWorkload, SSMWorkload
 from mlsysim.models.transformer import TransformerWorkload
@@ -84,7 +84,10 @@ def nemotron_h(config: Config, model_type: str, name: str, warnings: list[str]) 
     odd = next((kind for kind in kinds if kind not in _SUB_LAYERS), None)
     if odd is not None:
         raise InputError(f"A layer of kind {odd[:40]!r} is not known; known are mamba, attention, mlp and moe.")
-    config.ignore("num_hidden_layers")
+    if config.has(*LAYERS) and config.integer(*LAYERS) != len(kinds):
+        raise InputError(
+            f"The layers that are listed are {len(kinds)}, and num_hidden_layers is {config.integer(*LAYERS)}."
+        )
     fields = _common(config, name, tied=False) | config.sizes("nemotron_h")
     if "mamba" in kinds:
         fields["mamba"] = mamba_block(config, 2)
@@ -93,7 +96,7 @@ def nemotron_h(config: Config, model_type: str, name: str, warnings: list[str]) 
     if "moe" in kinds:
         fields |= config.sizes("nemotron_moe")
         fields["shared_experts"] = config.integer("n_shared_experts", default=0, least=0)
-    if config.integer("num_nextn_predict_layers", default=0, least=0):
+    if config.integer(*KEYS["further"], default=0, least=0):
         warnings.append("The layers that predict further tokens (MTP) are not counted.")
     blocks = blocks_of({parts: kinds.count(kind) for kind, parts in _SUB_LAYERS.items()})
     return HybridWorkload(layers=len(kinds), blocks=blocks, gated_ffn=False, **fields), "Nemotron-H"
@@ -106,7 +109,7 @@ def side_by_side(config: Config, model_type: str, name: str, warnings: list[str]
     spec = mamba_block(config, 2)
     draft.fields["mamba"] = spec
     if model_type == "bamba":
-        attending = set(config.integers("attn_layer_indices") or [])
+        attending = config.numbers_of_layers("attn_layer_indices", layers=layers)
         draft.mixers = ["attention" if i in attending else "mamba" for i in range(layers)]
         return finish(draft), label
     fields = {key: value for key, value in draft.fields.items() if value is not None}
@@ -244,9 +247,9 @@ def lightning(config: Config, model_type: str, name: str, warnings: list[str]) -
 
 def with_images(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """Llama 3.2 Vision: layers that attend to images stand between those of the text, and run where there are any."""
-    crossing = config.integers("cross_attention_layers") or []
     draft = decoder(config, "llama", name, warnings)
-    fields, rows = draft.fields, len(crossing)
+    fields = draft.fields
+    rows = len(config.numbers_of_layers("cross_attention_layers", layers=fields["layers"]))
     hidden, kept, width = fields["hidden_dim"], fields["kv_heads"], fields["head_dim"]
     fields["layers"] -= rows
     if fields["layers"] < 1:
@@ -274,8 +277,9 @@ def kimi_linear(config: Config, model_type: str, name: str, warnings: list[str])
     draft = decoder(config, model_type, name, warnings)
     warnings.clear()
     layers, heads, width = draft.fields["layers"], inner.integer("num_heads"), inner.integer("head_dim")
-    full = {i - 1 for i in inner.integers("full_attn_layers") or []}
-    inner.ignore("kda_layers")
+    full, linear = (inner.numbers_of_layers(k, layers=layers, first=1) for k in ("full_attn_layers", "kda_layers"))
+    if inner.has("kda_layers") and (full & linear or len(full | linear) < layers):
+        raise InputError("The keys 'full_attn_layers' and 'kda_layers' must name every layer once between them.")
     draft.mixers = ["attention" if i in full else "linear" for i in range(layers)]
     kernel = inner.integer("short_conv_kernel_size", default=4)
     both: dict[str, Any] = {"key_heads": heads, "value_heads": heads, "key_head_dim": width, "value_head_dim": width}

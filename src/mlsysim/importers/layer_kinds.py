@@ -32,10 +32,13 @@ def mixers_of(config: Config, layers: int, windowed: bool, every: int = 0) -> li
         if not all(flags):
             return ["attention" if flag else "linear" for flag in flags]
     pattern = config.per_layer("hybrid_layer_pattern", layers=layers)
+    if any(local not in (0, 1) for local in pattern or ()):
+        raise InputError(f"The key 'hybrid_layer_pattern' must be a list of 0 and 1, got {repr(pattern)[:60]}.")
     if pattern is not None and windowed:
         return ["window" if local else "attention" for local in pattern]
     if config.has("attn_layer_period"):  # Jamba
         period, offset = config.integer("attn_layer_period"), config.integer("attn_layer_offset", default=0, least=0)
+        _inside("attn_layer", period, offset)
         return ["attention" if i % period == offset else "mamba" for i in range(layers)]
     if config.has("full_attention_interval"):  # Qwen3-Next
         interval = config.integer("full_attention_interval")
@@ -67,9 +70,13 @@ def experts_of(config: Config, layers: int) -> list[str]:
     """``dense`` or ``moe`` for each layer of a model that has experts."""
     named = config.per_layer("mlp_layer_types", layers=layers)
     if named is not None:
+        odd = next((name for name in named if name not in ("dense", "sparse", "moe")), None)
+        if odd is not None:
+            raise InputError(f"The key 'mlp_layer_types' must say dense, sparse or moe, got {repr(odd)[:60]}.")
         return ["dense" if name == "dense" else "moe" for name in named]
     if config.has("moe_layers_enum", "moe_layers"):
-        chosen = _listed(config) if config.has("moe_layers_enum") else set(config.integers("moe_layers") or [])
+        listed = config.has("moe_layers_enum")
+        chosen = _listed(config) if listed else config.numbers_of_layers("moe_layers", layers=layers)
         return ["moe" if i in chosen else "dense" for i in range(layers)]
     if isinstance(config.raw("moe_layer_freq"), list):
         config.ignore("first_k_dense_replace")
@@ -77,10 +84,11 @@ def experts_of(config: Config, layers: int) -> list[str]:
     if config.has("expert_layer_period"):  # Jamba
         period = config.integer("expert_layer_period")
         offset = config.integer("expert_layer_offset", default=0, least=0)
+        _inside("expert_layer", period, offset)
         return ["moe" if i % period == offset else "dense" for i in range(layers)]
     steps = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", "moe_layer_frequency")
     step = config.integer(*steps, default=1)
-    dense = set(config.integers("mlp_only_layers") or [])
+    dense = config.numbers_of_layers("mlp_only_layers", layers=layers)
     first = config.integer("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", default=0, least=0)
     last = config.integer("moe_layer_end_index", default=layers, least=0)
     frequency = config.integer("moe_layer_freq", default=1)
@@ -88,6 +96,11 @@ def experts_of(config: Config, layers: int) -> list[str]:
         "moe" if first <= i <= last and i not in dense and (i + 1) % step == 0 and i % frequency == 0 else "dense"
         for i in range(layers)
     ]
+
+
+def _inside(key: str, period: int, offset: int) -> None:
+    if offset >= period:
+        raise InputError(f"The key '{key}_offset' must be below '{key}_period', got {offset} and {period}.")
 
 
 def _listed(config: Config) -> set[int]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from mlsysim.errors import InputError
 from mlsysim.importers import table
 from mlsysim.importers.fields import LARGEST, Config
 from mlsysim.physics.precision import FORMATS
@@ -60,8 +61,11 @@ def of_config(config: Config) -> Quantisation | None:
         weights = {"mx_fp": "mx", "nv_fp": "nv"}.get(table.text("data_type"), "") + weights
         weights = weights.replace("mxint", "mxfp").replace("nvint", "nvfp")
     elif method == "bitsandbytes" or table.has("load_in_4bit", "load_in_8bit", "_load_in_4bit"):
-        method, four = "bitsandbytes", table.flag("load_in_4bit", "_load_in_4bit", default=False)
-        weights = table.text("bnb_4bit_quant_type", default="fp4") if four else "int8"
+        method = "bitsandbytes"
+        four, eight = (table.flag(f"load_in_{n}bit", f"_load_in_{n}bit", default=False) for n in (4, 8))
+        if four and eight:
+            raise InputError("The key 'quantization_config' loads in 4 bits and in 8 at once.")
+        weights = table.text("bnb_4bit_quant_type", default="fp4") if four else "int8" if eight else None
     elif method == "compressed-tensors" or table.has("config_groups"):
         weights, activations, group = _groups(table.raw("config_groups"))
         method, packed = method or "compressed-tensors", table.raw("format") == "mxfp4-pack-quantized"
