@@ -199,6 +199,25 @@ def test_groups_of_all_devices_are_exact_whatever_the_outer_chunks(p, groups, v,
     assert truth * (0.995 if p == 2 else 1 - 1e-9) <= found <= truth * (1 + 1e-9)
 
 
+@given(
+    st.integers(2, 9), st.integers(1, 30), st.integers(2, 5), st.floats(0.5, 3), st.floats(0.5, 12), st.integers(0, 14)
+)
+@settings(max_examples=150, deadline=None)
+def test_sends_that_outlast_a_chunk_are_paid_there_and_back(p, m, v, backward, sends, more):
+    """Groups of all devices are exact; others, equal or not, are never too long and a tenth short at most, and two devices a fifth."""
+    size = p + more
+    group = size if m <= size or m % size == 0 or m % size >= p else None
+    found, truth = outer_chunks(p, m, v, (1.0, backward, 0.0), sends * min(1.0, backward) / v, 0.0, 0.0, group)
+    equal = (group or m // max(1, m // p)) == p and m % p == 0
+    assert truth * (1 - 1e-9 if equal and p > 2 else 0.9 if p > 2 else 0.8) <= found <= truth * (1 + 1e-9)
+
+
+def test_one_long_send_a_group_of_several():
+    """Seven devices of eight chunks, groups of 21, 21 and 16, a send of two chunks."""
+    found, truth = outer_chunks(7, 58, 8, (1.0, 1.0, 0.5), 0.25, 0.0, 0.0, 21)
+    assert found == pytest.approx(truth, rel=1e-9)
+
+
 def test_405b_with_a_head_behind_fewer_layers():
     """126 layers over 16 devices of one layer each in eight chunks: the outer ones lack theirs, and the last has a head of 0.9 layers and a loss."""
     for m in (16, 32, 64, 128):

@@ -23,7 +23,11 @@ Where a send outlasts a chunk, a group of p waits for what goes around at every 
     shuns   with 2c for F + G as often as floor(k (p-1)/2), of one group floor(p/2) - 1: it turns before the ends, as 1F1B does, and has no more of
             shorter ones
 
-and with F and G exchanged.
+and with F and G exchanged. Groups of any size have that of one turn after the other. Device s is 2 (p - 1 - s) forward chunks ahead of the last and takes
+each backward chunk in the same turn, so that d devices up and down again are 2d + 1 turns of the last device, and cost 2c for F + G d times
+
+    back    L + (p-1)(F+G+2c) + (r (p-1) + d) (2c - F - G),  S = m v - (v-1) N turns of the last device
+            r = floor((S-1) / (2p-1)),  d = floor((S - 2 - r (2p-1)) / 2)+
 
 with x the outer chunk of the first device: x_0 F or, where that is longer, a whole group on it instead of once around, N F (1 + x_0) - max(N F, p (F+c)),
 and so backward. "busy" and "turn" hold with F and G exchanged too. These are paths of the order, so that nothing here is too long; they were found by
@@ -31,8 +35,10 @@ following the longest path back through simulated orders (:mod:`mlsysim.plot.ord
 
 Exact with groups of p or no more micro-batches than devices and ends that are shorter, or a last one that is longer, while 2c <= F + G and
 p (max(F, G) + c) <= N (F + G). With a first chunk that is longer a part in ten thousand short on average, with sends, unequal groups or fewer micro-batches
-than devices ten, and at most four in a hundred. With sends that outlast a chunk groups of p are at most a tenth short, two in a hundred with sends up to two chunks; two devices with unequal groups, which Megatron refuses, half a part in a hundred, and up to a sixth
-where both outer chunks are shorter.
+than devices ten, and at most four in a hundred. Two devices with unequal groups, which Megatron refuses, are half a part in a hundred short, and up to
+a half where both outer chunks are shorter. With
+sends that outlast a chunk and equal outer chunks groups of p are exact and others at most a tenth short, a part in a hundred on average; with a longer outer
+chunk an eighth, with shorter ones a third; two devices a fifth, and a half.
 """
 
 from __future__ import annotations
@@ -87,10 +93,10 @@ def interleaved_step(
     """The step: ``chunks`` are times of one, forward and backward, ``c`` that of a send; ``first`` and ``last`` what the outer ones take longer, in chunks; all
     of ``c``, ``first`` and ``last`` may be None."""
     sizes, none = groups_of(p, m, group), 0.0 * chunks[0]
-    equal, wraps = sizes[0] == sizes[1], False
+    equal, longs = sizes[0] == sizes[1], (False, False)
     if c is not None:
         # Only groups of all devices, and not with short sends: (F - c) p (k - 1)(v - 1) is more than ends make up for.
-        wraps = (p > 2) & equal & (sizes[0] == p) & (3 * c > minimum(*chunks))
+        longs = (p > 2) & equal & (sizes[0] == p) & (3 * c > minimum(*chunks)), 2 * c > chunks[0] + chunks[1]
     c = none if c is None else c
     around = p * (chunks[0] + c), p * (chunks[1] + c)
     waits = tuple(maximum(around[way] - sizes[way] * chunks[way], none) for way in (0, 1))
@@ -98,7 +104,7 @@ def interleaved_step(
     whole = m * v * both + (v - 1) * (waits[0] + waits[1])
     order = Order(p, m, chunks, c, sizes, around, waits, whole, both, whole + (p - 1) * (both + 2 * c), v)
     if last is None:
-        return either(wraps, _waits_again, order.crossed, order, 0.0, 0.0, order.crossed)
+        return _with_sends(longs, order, 0.0, 0.0, order.crossed)
     fewest = minimum(2.0, m - 1.0)
     # Of a shorter last chunk smaller groups at the end cross one less.
     ends = m * last * both + where(sizes[0] > sizes[1], 1.0, 0.0) * maximum(-last, 0.0) * chunks[1]
@@ -108,7 +114,7 @@ def interleaved_step(
     beside = [order.crossed - fewest * chunks[way] + last * both - behind * waits[way] for way in (0, 1)]
     if first is None:
         found = longest(order.crossed + ends, skip, where(p > 2, touch, _either(equal, beside)))
-        return either(wraps, _waits_again, found, order, 0.0, last, found)
+        return _with_sends(longs, order, 0.0, last, found)
     fill = sum(
         maximum(first * each, size * each * (1 + first) - maximum(size * each, once))
         for each, size, once in zip(chunks, sizes, around, strict=True)
@@ -117,10 +123,27 @@ def interleaved_step(
     near = _either(equal, beside) + minimum(first, 0.0) * both
     stays = whole + m * first * both
     found = maximum(order.crossed + ends + fill, where(p > 2, maximum(skip, touch) + fill, maximum(near, stays)))
-    found = either(wraps, _waits_again, found, order, first, last, found)
+    found = _with_sends(longs, order, first, last, found)
     found = either((p == 2) & (sizes[0] == 2) & equal, _two, _stays, order, first, last, found)
     found = either((m <= p) & (p > 2), _few, found, order, first, last, found)
     return either(m > sizes[0], _busy, found, order, first, last, found)
+
+
+def _with_sends(longs: tuple[Any, Any], order: Order, first: Any, last: Any, found: Any) -> Any:
+    """What is found, or a path of messages that outlast a chunk."""
+    wraps, long = longs
+    found = either(long, _there_and_back, found, order, first, last, found)
+    return either(wraps, _waits_again, found, order, first, last, found)
+
+
+def _there_and_back(order: Order, first: Any, last: Any, found: Any) -> Any:
+    """Between its first and its last backward chunk the last device goes to another and back, and is paid every message."""
+    ahead = order.m * order.v - (order.v - 1) * order.sizes[0] - 1
+    turns = floor(ahead / (2 * order.p - 1))
+    near = maximum(floor((ahead - turns * (2 * order.p - 1) - 1) / 2), 0.0)
+    waited = (turns * (order.p - 1) + near) * (2 * order.c - order.both)
+    spared = (1 + turns) * minimum(first, 0.0 * turns) + order.m * minimum(last, 0.0 * turns)
+    return maximum(found, order.crossed + waited + spared * order.both)
 
 
 def _waits_again(order: Order, first: Any, last: Any, found: Any) -> Any:
@@ -135,7 +158,8 @@ def _waits_again(order: Order, first: Any, last: Any, found: Any) -> Any:
         late = time + x * both + maximum(minimum(m, p + 1.0) * y, m * y) * both
         back = (2 + (k - 2) * (p - 1)) * one + (1 + (k - 2) * p) * other
         early = where(k > 1, time + x * back + (p + 1) * y * both, none)
-        found = longest(found, late, early, time + shunned)
+        # The only device between two shorter ends cannot turn before both.
+        found = longest(found, late, early, where((p > 3) | (x >= 0) | (y >= 0), time + shunned, none))
     return found
 
 

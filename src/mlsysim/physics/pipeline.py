@@ -23,7 +23,7 @@ a send that is not hidden is paid at every pair. "Zero bubble" speaks of a devic
 for all devices, T counts, and it is the same for ZB-H2 as for ZB-H1 at f = b = w.
 
 Exact for gpipe, 1f1b, breadth_first and zero_bubble with equal devices, any m and c; for interleaving while 2c <= F + G and
-p (max(F, G) + c) <= N (F + G), and within a tenth beyond with groups of p; zb_h2 while 2c <= f + b; zb_v from m >= 2p - 1 on with c <= f/4; DualPipe at c = 0, and from m >= 2p on. With
+p (max(F, G) + c) <= N (F + G), and never too long and at most a tenth short beyond, exact with groups of p > 2 (two devices up to a fifth short); zb_h2 while 2c <= f + b; zb_v from m >= 2p - 1 on with c <= f/4; DualPipe at c = 0, and from m >= 2p on. With
 x_0, x_1 gpipe and breadth_first stay exact, 1f1b within 5 % (nearly always exact), and interleaving nearly
 always (:mod:`mlsysim.physics.interleaving`). zero_bubble with a shorter end, zb_h2, zb_v and DualPipe are the longest of the paths of
 :mod:`mlsysim.physics.pipeline_paths`: zero_bubble two parts in ten thousand short on average and 4 % at most, others with m >= 2p nearly always
