@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlsysim import serve
 from mlsysim.cases.cache import DeviceMemory
 from mlsysim.cases.prefix import found_prefixes
 from mlsysim.errors import InputError
@@ -64,3 +65,10 @@ def test_requests_that_come_at_random_leave_less_room():
 def test_two_ways_to_say_it_are_one_too_many():
     with pytest.raises(InputError, match="cannot be given together"):
         served(prefix_hit_rate=0.5, cached_prefix_len=100)
+    with pytest.raises(InputError, match=r"^prefix_hits and cached_prefix cannot be given together"):
+        serve("Llama3_8B", "H100", prefix_hits=0.5, cached_prefix=100)
+
+
+def test_one_accelerator_is_no_two_pools():
+    with pytest.raises(InputError, match=r"^1 accelerator has no room for a pool"):
+        serve("Llama3_8B", "H100", decode_on="auto")

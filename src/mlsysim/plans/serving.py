@@ -110,7 +110,7 @@ def _best_share(plan: Plan, quick: bool, play: Play) -> tuple[Sheet, Served, int
             # A share that has no room for a replica is none.
             continue
     if not found:
-        words = f"{many(total, 'accelerator')} have no room for a pool that reads prompts and one that writes answers"
+        words = f"{many(total, 'accelerator')} {'has' if total == 1 else 'have'} no room for a pool that reads prompts and one that writes answers"
         raise InputError(f"{words}; give more of them.", field="decode_on")
     sheet, served, tried = max(found, key=lambda each: each[1].rank)
     writers = total - served.server.fleet.total_accelerators

@@ -135,6 +135,9 @@ class Told:
         kind = other.kind if isinstance(other, Told) else type(other).__name__
         return kind == self.kind and self.to_json() == other.to_json()  # type: ignore[attr-defined]
 
+    def __repr__(self) -> str:
+        return f"{self.kind} read back: {self.entries.get('sentence') or ', '.join(self.entries)}"
+
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
             words = worded(Setting(name), " needs calibrated steps: ", Setting("efficiency", CALIBRATED), ".")
             raise InputError(words, field=name)
     if x.mtp_tokens and x.draft_model is not None:
-        raise InputError("mtp_tokens and draft_model cannot be given together.", field="mtp_tokens")
+        raise _both("mtp_tokens", "draft_model", field="mtp_tokens")
     if x.cached_prefix_len > x.seq_len:
         given = Setting("cached_prefix_len", x.cached_prefix_len)
         raise InputError(worded(given, f" exceeds the prompt of {x.seq_len} tokens."), field="cached_prefix_len")
@@ -85,7 +85,7 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
     if x.output_len is None:
         assumed["output_len"] = "not given: ITL is that of the first token after the prompt"
     if x.prefix_hit_rate is not None and x.cached_prefix_len:
-        raise InputError("prefix_hit_rate and cached_prefix_len cannot be given together.", field="prefix_hit_rate")
+        raise _both("prefix_hit_rate", "cached_prefix_len", field="prefix_hit_rate")
     if not x.adapters and x.adapter_rank is not None:
         assumed.idle("adapter_rank", "requests have no adapters", x.adapter_rank)
     if x.adapters:
@@ -99,9 +99,9 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
         if getattr(x, name) is not None and x.prefix_hit_rate is None:
             assumed.idle(name, "no share of the prompts is found in a cache of prefixes", getattr(x, name))
     if x.length_cv is not None and x.range_ratio is not None:
-        raise InputError("length_cv and range_ratio cannot be given together.", field="length_cv")
+        raise _both("length_cv", "range_ratio", field="length_cv")
     if x.concurrency is not None and x.arrival_rate is not None:
-        raise InputError("concurrency and arrival_rate cannot be given together.", field="arrival_rate")
+        raise _both("concurrency", "arrival_rate", field="arrival_rate")
     name = "arrival_rate" if x.concurrency is None else "concurrency"
     if getattr(x, name) is None:
         return
@@ -110,7 +110,11 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
     if not x.model.has_dimensions:
         raise InputError(f"{name} needs the size of the cache of {x.model.name}.", field=name)
     if calibrated and x.prefill_batch_size is not None:
-        raise InputError(f"{name} and prefill_batch_size cannot be given together.", field="prefill_batch_size")
+        raise _both(name, "prefill_batch_size", field="prefill_batch_size")
+
+
+def _both(one: str, other: str, field: str) -> InputError:
+    return InputError(worded(Setting(one), " and ", Setting(other), " cannot be given together."), field=field)
 
 
 def deployment_of(x: Inputs, assumed: Assumptions | None = None) -> Deployment:
