@@ -26,7 +26,7 @@ from mlsysim.units.records import dataclass
     device: kW [1e-3, 20], devices whole, host: kW [0.1, 20], nodes whole [1, 1e5], factor [1, 2],
     network: kW [1e-3, 1] -> power: kW
 """)
-def fleet_power(device: Any, devices: Any, host: Any, nodes: Any, factor: Any = 1.0, network: Any = 0.0) -> Any:
+def fleet_power(device: Any, devices: Any, host: Any, nodes: Any, factor: Any, network: Any) -> Any:
     """Power of all accelerators, of the fans and losses that follow them, of their network, and of the hosts around them."""
     return (device * factor + network) * devices + host * nodes
 

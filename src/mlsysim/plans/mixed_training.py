@@ -198,7 +198,7 @@ def _joint_training(
     run |= {"duration": None, "duration_days": days}
     costs = [evaluated(place, share, **run) for place, share, _ in joint.groups]
     spent, together = sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)], TAKEN, wanted is None)
-    full, (useful, possible) = fullest(active), _joint_work(groups, joint, plan)
+    full, (useful, possible) = fullest(active), _joint_work(groups, joint)
     values = {
         "latency": joint.step,
         "mfu": min(1.0, useful / possible),
@@ -313,7 +313,7 @@ def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer], step: floa
     return with_spares(exact_goodput_of(mtbf, saving), each, said, length)
 
 
-def _joint_work(groups: Groups, joint: _Joint, plan: Plan) -> tuple[float, float]:
+def _joint_work(groups: Groups, joint: _Joint) -> tuple[float, float]:
     """Useful operations of all groups, and what their accelerators could do in the step."""
     precision = joint.slowest[1].precision
     active = {place: answer for place, _, answer in joint.groups}

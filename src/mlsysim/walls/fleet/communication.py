@@ -233,7 +233,7 @@ class DistributedModel(Resolver[DistributedResult]):
             assumed.say("schedule", schedule.schedule_of(layout), INFERRED)
         job = job_of(x, trainer, assumed)
         say_idle_inputs(x, layout, trainer, assumed)
-        say_sharing(x, job, layout, assumed)
+        say_sharing(job, layout, assumed)
         say_split(model, layout, assumed, first_order=trainer.software is None)
         asked, band = Training(trainer, job, layout), None
         step = asked.step

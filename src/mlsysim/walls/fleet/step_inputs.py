@@ -154,7 +154,7 @@ def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptio
                 assumed.pop(name, None)
 
 
-def say_sharing(x: Any, job: Job, layout: Layout, assumed: Assumptions) -> None:
+def say_sharing(job: Job, layout: Layout, assumed: Assumptions) -> None:
     """What ZeRO 2 and 3 hold whole because they do not send it for every micro-batch."""
     if job.zero < 2 or job.regathers(layout.pp) or layout.dp * layout.cp == 1:
         return
