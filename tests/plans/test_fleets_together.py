@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mlsysim.cli.plan_options import as_an_option
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.audit import AUDITED, audit
@@ -295,3 +296,12 @@ def test_plans_that_say_no_traffic_are_compared_under_one_load() -> None:
     assert crowded.first.layout["concurrency"] == crowded.second.layout["concurrency"] == room
     asked = [plan.replacing(serving={"qps": 20.0}) for plan in plans]
     assert not any("traffic" in line or "loads differ" in line for line in compare_plans(*asked).sentences)
+
+
+def test_what_does_not_fit_is_told_in_the_callers_words() -> None:
+    """The change that helps is a setting, and stays one where several groups are put together."""
+    split = {"tp": 1, "pp": 1, "micro_batch": 1, "zero": 0}
+    work = {"model": "Llama3_8B", "batch_size": 16, "seq_len": 2048}
+    plan = Plan(task="training", workload=work, hardware={"on": "8xH100 + 8xH200"}, parallelism=split)
+    told = evaluate_plainly(plan).in_words(as_an_option).headline
+    assert told.startswith("Does not fit on 8 x NVIDIA H100 SXM5 80GB: ") and told.endswith("; it fits with --zero 1.")

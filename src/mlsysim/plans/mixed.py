@@ -87,9 +87,9 @@ def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline
     if unfit := [answer for _, answer in groups if not answer.feasible]:
         # Of what does not fit the fullest is told; those that are overloaded share what comes by what they answer, so that the first says it.
         full = fullest(too_full) if (too_full := [answer for answer in unfit if not answer.overloaded]) else unfit[0]
-        verdict, why = full.headline.split(": ", 1)
+        verdict, colon, _ = full.headline.partition(": ")
         where = next(name for name, answer in groups if answer is full)
-        headline = worded(f"{verdict} on {where}: ", why)
+        headline = worded(f"{verdict} on {where}: ", full.headline.removeprefix(verdict + colon))
         found |= {"verdict": full.verdict, "binding": full.binding, "scorecard": full.scorecard}
     update = {
         "name": plan.name,
