@@ -106,8 +106,9 @@ _LONG, _CHUNKS = 2000, (512, 2048, 8192)
 
 
 def _apart(tried: Answer) -> str:
-    total = find_fleets(tried.plan.hardware).accelerators
-    return f"prefill and decode apart ({tried.assumed_value('decode_on')} of {total} accelerators for decode)"
+    writers = tried.assumed_value("decode_on")
+    total = find_fleets(tried.plan.hardware).accelerators + writers
+    return f"prefill and decode apart ({writers} of {total} accelerators for decode)"
 
 
 def _both(*words: str | Callable[[Answer], str]) -> Callable[[Answer], str]:
