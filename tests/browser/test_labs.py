@@ -310,10 +310,10 @@ def test_a_lab_that_is_not_there_yet_is_no_empty_page(lab_page):
     lab_page.evaluate("said.length = 0")
     lab_page.evaluate("location.hash = '#lab/roofline'")
     expect(lab_page.locator("#title")).to_be_visible()
+    computed = "Everything is computed and graded in this browser; nothing is sent anywhere."
+    lab_page.wait_for_function("text => said.includes(text)", arg=computed)
     said = lab_page.evaluate("said")
-    assert said.index("Opening the lab …") < said.index(
-        "Everything is computed and graded in this browser; nothing is sent anywhere."
-    )
+    assert said.index("Opening the lab …") < said.index(computed)
 
 
 def test_an_unknown_lab_is_named(lab_page):
