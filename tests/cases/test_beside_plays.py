@@ -135,22 +135,27 @@ def test_one_further_token_is_scheduled_before_prompts_that_came_meanwhile(model
     assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.12)
 
 
+_SHORT = pytest.mark.xfail(
+    strict=True, reason="of short answers at three quarters of the most they take 0.94 of the play"
+)
+
+
 @pytest.mark.parametrize(
-    ("rate", "answer", "engine", "off"),
+    ("rate", "answer", "engine"),
     [
-        (20, 16, "SGLang", 0.03),
-        (30, 16, "SGLang", 0.08),
-        (10, 256, "vLLM", 0.04),
-        (20, 256, "vLLM", 0.04),
-        (10, 256, "SGLang", 0.04),
+        (20, 16, "SGLang"),
+        pytest.param(30, 16, "SGLang", marks=_SHORT),
+        (10, 256, "vLLM"),
+        (20, 256, "vLLM"),
+        (10, 256, "SGLang"),
     ],
 )
-def test_what_is_scheduled_ahead_of_a_prompt_reads_too(rate, answer, engine, off):
-    """A prompt missed a step without prompts, whatever came before it: first tokens took 0.8 to 0.95 of the play. Of short answers at three quarters of the most
-    they still take 0.94; of so few requests as 4,000 a mean is as far off by chance."""
+def test_what_is_scheduled_ahead_of_a_prompt_reads_too(rate, answer, engine):
+    """A prompt missed a step without prompts, whatever came before it: first tokens took 0.8 to 0.95 of the play. Of so few requests as 4,000 with short
+    answers a mean is as far off by chance."""
     count = 20_000 if answer == 16 else 4000
     seen, played = both("Llama3_8B", "1xH100", 1000, answer, rate=float(rate), engine=engine, count=count)
-    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=off)
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.04)
 
 
 @pytest.mark.parametrize("rate", [2.0, 8.0])
